@@ -54,7 +54,9 @@ class InvalidSchema(RequestError):
 
     code = "invalid_json_schema"
 
-    def __init__(self, message: str, *, pointer: str = "", param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, pointer: str = "", param: str | None = None
+    ) -> None:
         super().__init__(message, param=param)
         self.pointer = pointer
 

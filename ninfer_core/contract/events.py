@@ -29,7 +29,9 @@ class FinishReason(enum.Enum):
         return self in _NATURAL
 
 
-_NATURAL = frozenset({FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.TOOL_CALLS})
+_NATURAL = frozenset(
+    {FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.TOOL_CALLS}
+)
 
 
 class ReuseReason(enum.Enum):

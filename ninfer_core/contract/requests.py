@@ -44,10 +44,13 @@ class CacheRequest:
     def __post_init__(self) -> None:
         if self.session_key and len(self.session_key.encode()) > MAX_SESSION_KEY_BYTES:
             raise InvalidRequest(
-                f"session_key is longer than {MAX_SESSION_KEY_BYTES} bytes", param="session_key"
+                f"session_key is longer than {MAX_SESSION_KEY_BYTES} bytes",
+                param="session_key",
             )
         if len(self.markers) > MAX_CACHE_MARKERS:
-            raise InvalidRequest(f"more than {MAX_CACHE_MARKERS} cache markers", param="markers")
+            raise InvalidRequest(
+                f"more than {MAX_CACHE_MARKERS} cache markers", param="markers"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,9 @@ class ToolChoice:
 class ResponseFormat:
     """A constraint on the final content. ``value`` is the schema, grammar, regex or choices."""
 
-    kind: Literal["text", "json_object", "json_schema", "grammar", "regex", "choice"] = "text"
+    kind: Literal[
+        "text", "json_object", "json_schema", "grammar", "regex", "choice"
+    ] = "text"
     value: Any = None
     name: str | None = None
     strict: bool = True
@@ -111,7 +116,9 @@ class PromptInput:
     cache: CacheRequest = CacheRequest()
 
     def __post_init__(self) -> None:
-        given = [n for n in ("messages", "text", "token_ids") if getattr(self, n) is not None]
+        given = [
+            n for n in ("messages", "text", "token_ids") if getattr(self, n) is not None
+        ]
         if len(given) != 1:
             raise InvalidRequest(
                 "give exactly one of messages, text or token_ids; "
@@ -137,7 +144,7 @@ class GenerationOptions:
     ``queue_timeout`` covers preparation too. ``thinking_budget`` counts reasoning tokens.
     """
 
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     max_new_tokens: int | None = None
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
@@ -151,15 +158,24 @@ class GenerationOptions:
     consumer: ConsumerMode = ConsumerMode.STREAMING
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "min_tokens", "queue_timeout", "deadline", "thinking_budget"):
+        for name in (
+            "max_new_tokens",
+            "min_tokens",
+            "queue_timeout",
+            "deadline",
+            "thinking_budget",
+        ):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise InvalidRequest(f"{name} is {value}; it must not be negative", param=name)
+                raise InvalidRequest(
+                    f"{name} is {value}; it must not be negative", param=name
+                )
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= MAX_LOGPROBS:
                 raise InvalidRequest(
-                    f"{name} is {value}; it must lie between 0 and {MAX_LOGPROBS}", param=name
+                    f"{name} is {value}; it must lie between 0 and {MAX_LOGPROBS}",
+                    param=name,
                 )
         if any(not text for text in self.stop):
             raise InvalidRequest("a stop string is empty", param="stop")

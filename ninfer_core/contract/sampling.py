@@ -38,10 +38,13 @@ class SamplingParams:
             value = getattr(self, name)
             if not (math.isfinite(value) and low <= value <= high):
                 raise InvalidRequest(
-                    f"{name} is {value!r}; it must lie between {low} and {high}", param=name
+                    f"{name} is {value!r}; it must lie between {low} and {high}",
+                    param=name,
                 )
         if self.repetition_penalty <= 0:
-            raise InvalidRequest("repetition_penalty must be above 0", param="repetition_penalty")
+            raise InvalidRequest(
+                "repetition_penalty must be above 0", param="repetition_penalty"
+            )
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise InvalidRequest("seed must lie between 0 and 2**64 - 1", param="seed")
         if len(self.logit_bias) > MAX_LOGIT_BIAS:
@@ -50,7 +53,9 @@ class SamplingParams:
                 param="logit_bias",
             )
         if any(not -100 <= bias <= 100 for bias in self.logit_bias.values()):
-            raise InvalidRequest("logit_bias values must lie between -100 and 100", param="logit_bias")
+            raise InvalidRequest(
+                "logit_bias values must lie between -100 and 100", param="logit_bias"
+            )
 
     @property
     def greedy(self) -> bool:

@@ -1,0 +1,192 @@
+"""Restore points, pause and the context transactions that move them.
+
+At most one context transaction is open at a time. A plan is sealed against the present state,
+begun once, advanced at worker boundaries and ends in exactly one complete result, which the engine
+adopts and never re-derives.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ninfer_core.contract.events import ReuseReason
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.resources import CheckpointRef, ResourceVector, SequenceHandle
+from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.contract.single_use import SingleUse
+
+
+class Tier(enum.Enum):
+    DEVICE = "device"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFacts:
+    """What a checkpoint holds. ``frontier`` counts executed tokens; ``coverage`` tokens per pool;
+    ``recovery_frontier`` is the deepest position that survives if this one is deleted."""
+
+    frontier: int
+    coverage: Mapping[str, int]
+    replicas: frozenset[Tier]
+    recovery_frontier: int
+    footprint: ResourceVector
+
+
+class CheckpointAction(enum.Enum):
+    DROP_DEVICE = "drop_device"
+    DEMOTE = "demote"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreWork:
+    """What adopting a source would cost: bytes and operations to move, tokens left to prefill."""
+
+    bytes: int
+    operations: int
+    tokens: int
+
+
+class ResumeKind(enum.Enum):
+    SNAPSHOT = "snapshot"
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeState:
+    """An owning handle on a paused sequence: ledger, counts, RNG position and control state stay in
+    the Program; ``frontier`` is what was executed, ``ledger`` what was accepted."""
+
+    owner: int
+    index: int
+    generation: int
+    kind: ResumeKind
+    frontier: int
+    ledger: int
+
+
+class SequencePhase(enum.Enum):
+    """Which unit a resident sequence needs next."""
+
+    PREFILL = "prefill"
+    REPLAY = "replay"
+    DECODE = "decode"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRules:
+    """The part of the options that acts on the device.
+
+    ``stop_token_ids`` end a row; they are suppressed until ``min_tokens`` were produced, and under
+    ``ignore_eos`` they are merely ordinary tokens (empty here). ``logprobs``/``prompt_logprobs``
+    are alternatives per position, None for none.
+    """
+
+    max_new_tokens: int
+    min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    suppressed_until_min: frozenset[int] = frozenset()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindRequest:
+    """Make a sequence resident: from root, from a checkpoint, or from a paused state.
+
+    ``sampling.seed`` is set; ``publication_order`` is the engine's monotone ticket.
+    """
+
+    lane: int
+    prepared: PreparedPrompt
+    sampling: SamplingParams
+    rules: OutputRules
+    publication_order: int
+    source: CheckpointRef | ResumeState | None = None
+    source_reason: ReuseReason = ReuseReason.NO_MATCH
+
+
+class PlanKind(enum.Enum):
+    BIND = "bind"
+    CAPTURE = "capture"
+    DEMOTE = "demote"
+    PAUSE = "pause"
+
+
+class Plan(SingleUse):
+    """A sealed, feasible operation. ``begin`` consumes it; dropping it has no effect."""
+
+    __slots__ = ("detail", "kind", "need")
+
+    def __init__(self, kind: PlanKind, need: ResourceVector, detail: object) -> None:
+        super().__init__()
+        self.kind = kind
+        self.need = need
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The sequence is installed whole and may run."""
+
+    sequence: SequenceHandle
+    phase: SequencePhase
+    reused_tokens: int
+    reuse_reason: ReuseReason
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    checkpoint: CheckpointRef
+    facts: CheckpointFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Demoted:
+    checkpoint: CheckpointRef
+    facts: CheckpointFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    resume: ResumeState
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """Nothing new stands; ``retired`` lists checkpoints that were released on the way."""
+
+    reason: str
+    retired: tuple[CheckpointRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A finished sequence left no checkpoint."""
+
+    freed: ResourceVector = field(default_factory=ResourceVector)
+
+
+ContextResult = Bound | Captured | Demoted | Paused | Aborted
+
+
+class Transaction(Protocol):
+    """An open context transaction."""
+
+    @property
+    def kind(self) -> PlanKind: ...
+
+    def advance(self) -> ContextResult | None:
+        """Move as far as possible without blocking; the result exactly once, then EngineFailure."""
+        ...
+
+    def cancel(self) -> None:
+        """Revoke before copies start; afterwards the copies are awaited and then undone."""
+        ...

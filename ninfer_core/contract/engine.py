@@ -1,0 +1,175 @@
+"""The public engine, the same in process and behind a pipe."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ninfer_core.contract.events import GenerationEvent, GenerationResult
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.instance import Purpose
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.sampling import SamplingParams
+
+MAX_CONCURRENCY = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Everything fixed at start.
+
+    ``devices`` are specs such as ``auto``, ``cpu``, ``cuda:0``; ``plugins`` names requested active
+    plug-ins; ``queue_timeout`` in seconds; ``max_pending`` requests may wait beyond the resident
+    ones; ``chat_template`` overrides the artifact's own.
+    """
+
+    purpose: Purpose = Purpose.GENERATION
+    devices: tuple[str, ...] = ("auto",)
+    plugins: tuple[str, ...] = ()
+    disabled_plugins: tuple[str, ...] = ()
+    max_context: int | None = None
+    max_concurrency: int = 1
+    max_pending: int = 16
+    queue_timeout: float | None = 30.0
+    prefill_chunk: int = 1024
+    kv_tokens: int | None = None
+    kv_format: str | None = None
+    draft: str | None = None
+    draft_tokens: int = 0
+    vision: bool = False
+    cache_policy: str = "off"
+    extra_state_slots: int | None = None
+    host_bytes: int | None = None
+    chat_template: Path | None = None
+    grammar_backend: str | None = None
+
+
+class AvailabilityState(enum.Enum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    state: AvailabilityState
+    reason: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.state is AvailabilityState.READY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSummary:
+    """What was opened: public name, architecture, formats, plug-ins and start-up seconds."""
+
+    name: str
+    architecture: str
+    source: str
+    devices: tuple[str, ...]
+    max_context: int
+    max_concurrency: int
+    prefill_chunk: int
+    vocab_size: int
+    default_sampling: SamplingParams
+    seconds: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """Bytes by purpose, and page and slot totals with what is free."""
+
+    bytes: Mapping[str, int]
+    pages_total: Mapping[str, int]
+    pages_free: Mapping[str, int]
+    state_slots_total: int
+    state_slots_free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Monotone counters since start, and the present numbers of requests by place."""
+
+    running: int = 0
+    waiting: int = 0
+    paused: int = 0
+    outstanding: int = 0
+    submitted: int = 0
+    finished: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_chunks: int = 0
+    decode_rounds: int = 0
+    control_rounds: int = 0
+    rows_by_batch: Mapping[int, int] = field(default_factory=dict)
+    pauses: int = 0
+
+
+class GenerationHandle(Protocol):
+    """One submitted request.
+
+    Iterate for events, or call :meth:`result`; leaving the context, or dropping the handle,
+    abandons the request. Thread safe for one consumer beside any number of cancellers.
+    """
+
+    @property
+    def request_id(self) -> str: ...
+
+    def __iter__(self) -> Iterator[GenerationEvent]: ...
+
+    def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
+        """The next event; None after the last. Raises TimeoutError when none came in time."""
+        ...
+
+    def result(self, timeout: float | None = None) -> GenerationResult:
+        """Wait for the end. Raises the request's error, or EngineFailure when the engine died."""
+        ...
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None:
+        """Stop consuming: cancels if still running. Idempotent."""
+        ...
+
+
+class EngineLike(Protocol):
+    def prepare(self, prompt: PromptInput) -> PreparedPrompt: ...
+
+    def submit(
+        self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions = ...
+    ) -> GenerationHandle:
+        """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
+        ...
+
+    def count_tokens(self, prompt: PromptInput) -> int: ...
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]: ...
+
+    def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]: ...
+
+    def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]: ...
+
+    def availability(self) -> Availability: ...
+
+    def load_summary(self) -> LoadSummary: ...
+
+    def memory_summary(self) -> MemorySummary: ...
+
+    def stats(self) -> EngineStats: ...
+
+    def drain(self, deadline: float | None = None) -> bool:
+        """Refuse new work and wait up to ``deadline`` seconds; True when nothing is left."""
+        ...
+
+    def close(self) -> None: ...

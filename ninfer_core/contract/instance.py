@@ -1,0 +1,102 @@
+"""How an architecture plug-in turns an artifact into something that runs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ninfer_core.contract.frontend import Frontend
+from ninfer_core.contract.program import Program, ScoringProgram
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact import Artifact
+    from ninfer_core.device.base import Device
+
+
+class Purpose(enum.Enum):
+    """Fixed when the engine starts."""
+
+    GENERATION = "generation"
+    CAUSAL_SCORING = "causal_scoring"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What to bind besides text: ``draft`` names a draft backend, None for plain decoding."""
+
+    vision: bool = False
+    draft: str | None = None
+    draft_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Sizes fixed at start. ``kv_tokens`` None lets the planner choose; bytes None is no limit."""
+
+    max_context: int
+    max_concurrency: int
+    prefill_chunk: int
+    kv_tokens: int | None = None
+    kv_format: str | None = None
+    extra_state_slots: int = 0
+    host_bytes: int = 0
+    device_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """Everything a builder may use. ``ops`` is the frozen table of chosen op callables."""
+
+    artifact: Artifact
+    devices: tuple[Device, ...]
+    ops: Any
+    features: Features
+    purpose: Purpose
+    budget: Budget
+    draft_backend: Any | None = None
+    media_encoder: Any | None = None
+    grammar_compiler: Any | None = None
+    frontend_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendRequest:
+    """Open the text side alone, as a gateway process does."""
+
+    artifact: Artifact
+    max_context: int
+    grammar_compiler: Any | None = None
+    media_frontend: Any | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ModelInstance(Protocol):
+    """Model, parameters, frontend and program of one start.
+
+    ``close`` releases program, frontend, parameters and model in that order.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def frontend(self) -> Frontend: ...
+
+    @property
+    def program(self) -> Program | ScoringProgram: ...
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes by purpose: weights, kv, state, workspace, graphs."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ArchitectureBuilder(Protocol):
+    def __call__(self, request: BuildRequest) -> ModelInstance: ...
+
+
+class FrontendOpener(Protocol):
+    def __call__(self, request: FrontendRequest) -> Frontend: ...

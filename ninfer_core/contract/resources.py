@@ -1,0 +1,86 @@
+"""Typed amounts, identities and refusals of physical resources.
+
+The engine compares vectors and passes handles around; only the Program knows what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PAGE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceVector:
+    """Amounts per axis: device state slots, host bytes, pages of :data:`PAGE_TOKENS` per pool."""
+
+    state_slots: int = 0
+    host_bytes: int = 0
+    pages: Mapping[str, int] = field(default_factory=dict)
+
+    def covers(self, need: ResourceVector) -> bool:
+        return (
+            self.state_slots >= need.state_slots
+            and self.host_bytes >= need.host_bytes
+            and all(
+                self.pages.get(pool, 0) >= count for pool, count in need.pages.items()
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Not now: ``axis`` lacks ``needed - available``; nothing is held."""
+
+    axis: str
+    needed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits:
+    """Not ever: the request alone needs more of ``axis`` than its whole ``capacity``."""
+
+    axis: str
+    needed: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceHandle:
+    """A resident sequence. ``owner`` is the Program instance; a stale generation is an EngineFailure."""
+
+    owner: int
+    index: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """A published restore point. Same staleness rule as :class:`SequenceHandle`."""
+
+    owner: int
+    index: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLimits:
+    """What was fixed at start. ``prefill_chunk`` in tokens; ``draft_tokens`` is the largest K."""
+
+    max_context: int
+    max_concurrency: int
+    prefill_chunk: int
+    vocab_rows: int
+    draft_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySummary:
+    """Physical totals and what is neither allocated nor reserved, as the stores say."""
+
+    total: ResourceVector
+    available: ResourceVector
+    resident: int
+    device_bytes: Mapping[str, int] = field(default_factory=dict)

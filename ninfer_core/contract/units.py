@@ -1,0 +1,169 @@
+"""One finite execution: permit, launch, collect, decide, commit.
+
+``launch`` enqueues Forward and returns at once; ``finish`` fills masks and enqueues the sampling
+half; ``collect`` waits once. A :class:`PendingBatch` is consumed whole, by one commit or one abort.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+from ninfer_core.contract.errors import RequestError
+from ninfer_core.contract.frontend import MaskProvider
+from ninfer_core.contract.media import Overlay
+from ninfer_core.contract.resources import ResourceVector, SequenceHandle
+from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_core.contract.single_use import SingleUse
+
+
+class UnitKind(enum.Enum):
+    ENCODE = "encode"
+    PREFILL = "prefill"
+    REPLAY = "replay"
+    DECODE = "decode"
+    CONTROL = "control"
+    NORMALISE = "normalise"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitNeed:
+    """The next unit of a sequence. ``tokens`` is its extent, fixed by absolute position, restore
+    points and start options alone; ``last`` says that the unit ends the prompt or the replay."""
+
+    kind: UnitKind
+    tokens: int
+    last: bool
+
+
+class Permit(SingleUse):
+    """Room for one unit of one sequence up to the highest frontier it may reach."""
+
+    __slots__ = ("detail", "growth", "need", "sequence")
+
+    def __init__(
+        self,
+        sequence: SequenceHandle,
+        need: UnitNeed,
+        growth: ResourceVector,
+        detail: object,
+    ) -> None:
+        super().__init__()
+        self.sequence = sequence
+        self.need = need
+        self.growth = growth
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRow:
+    """A prefill or replay chunk of one sequence. ``masks`` matters for the last chunk only."""
+
+    sequence: SequenceHandle
+    permit: Permit
+    masks: MaskProvider | None = None
+    overlays: tuple[Overlay, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRow:
+    sequence: SequenceHandle
+    permit: Permit
+    masks: MaskProvider | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRow:
+    """Forced tokens from the Frontend; neither sampler nor RNG is involved."""
+
+    sequence: SequenceHandle
+    permit: Permit
+    token_ids: tuple[int, ...]
+
+
+class RowStatus(enum.Enum):
+    OK = "ok"
+    DEAD_END = "dead_end"
+    NONFINITE = "nonfinite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRow:
+    """What one row produced after ``frontier`` accepted tokens; nothing of it is committed.
+
+    ``scored`` are prompt log-probabilities that this unit computed, by ascending position.
+    """
+
+    sequence: SequenceHandle
+    frontier: int
+    token_ids: tuple[int, ...]
+    status: RowStatus = RowStatus.OK
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    scored: tuple[TokenLogprobs, ...] = ()
+    drafted: int = 0
+
+
+class PendingBatch(SingleUse):
+    """The provisional outcome of a unit: frozen membership, one row per sequence."""
+
+    __slots__ = ("detail", "device_seconds", "kind", "rows")
+
+    def __init__(
+        self,
+        kind: UnitKind,
+        rows: tuple[PendingRow, ...],
+        *,
+        device_seconds: float = 0.0,
+        detail: object = None,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.rows = rows
+        self.device_seconds = device_seconds
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A chunk that produced no token: the sequence stands, committed, at ``frontier``."""
+
+    sequence: SequenceHandle
+    frontier: int
+    scored: tuple[TokenLogprobs, ...] = ()
+    status: RowStatus = RowStatus.OK
+    device_seconds: float = 0.0
+
+
+class Disposition(enum.Enum):
+    ACCEPT = "accept"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDecision:
+    """What becomes of a row: ``accept`` takes ``1..produced`` tokens, and all of them unless
+    ``terminal``; the other dispositions take none."""
+
+    disposition: Disposition
+    accepted: int = 0
+    terminal: bool = False
+    boundaries: tuple[int, ...] = ()
+    error: RequestError | None = None
+
+
+class Launched(Protocol):
+    """A unit in flight. Dropping it is an engine failure: collect it, or abort what it gives."""
+
+    @property
+    def kind(self) -> UnitKind: ...
+
+    def finish(self) -> None:
+        """Fill masks from the rows' providers and enqueue sampling; nothing to do when fused."""
+        ...
+
+    def collect(self) -> PendingBatch | Progress:
+        """Wait for the unit. Consumes the launch."""
+        ...
