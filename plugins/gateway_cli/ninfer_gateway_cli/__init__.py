@@ -1,0 +1,1 @@
+"""Command line of NInfer: run, chat, convert, inspect, verify."""

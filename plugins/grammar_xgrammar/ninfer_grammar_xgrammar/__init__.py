@@ -1,0 +1,1 @@
+"""Constrained output for NInfer through xgrammar."""

@@ -1,0 +1,1 @@
+"""Triton kernels for NInfer's op contracts."""

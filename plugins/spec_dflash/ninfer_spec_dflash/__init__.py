@@ -1,0 +1,1 @@
+"""Speculative decoding for NInfer with a DFlash block drafter."""

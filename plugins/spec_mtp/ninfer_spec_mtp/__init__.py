@@ -1,0 +1,1 @@
+"""Speculative decoding for NInfer with the checkpoint's own MTP head."""
