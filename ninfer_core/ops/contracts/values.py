@@ -1,0 +1,158 @@
+"""The tensors that ops share, grouped: weights, caches, addresses, records."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PAGE_TOKENS = 64
+"""Tokens of one key/value page, for every pool."""
+
+CONV_HISTORY = 3
+"""Columns that a causal convolution of width 4 remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMatrix:
+    """A matrix ``[rows, columns]`` that multiplies activations: ``y[rows] = W x[columns]``.
+
+    ``format`` names how ``planes`` encode it. Unquantised formats (``fp32``, ``bf16``, ``fp16``) have
+    one plane ``weight`` of that shape. A format that starts with a backend's name and a dot is that
+    backend's resident form, made by :class:`~ninfer_core.ops.contracts.linear.PrepareLinear`.
+    """
+
+    format: str
+    rows: int
+    columns: int
+    planes: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class KvCache:
+    """Keys (normed and rotated) and raw values of one attention layer.
+
+    ``keys`` and ``values`` are ``[P, kv, 64, D]``: page-major, then head, then token in the page.
+    ``format`` names the element encoding: ``fp32`` on the CPU, ``bf16`` and others elsewhere.
+    """
+
+    format: str
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRows:
+    """Where the rows of one call stand in their sequences, and where those sequences lie.
+
+    Row ``w`` of sequence ``b`` is token ``starts[b] + w`` and sees tokens ``0 .. starts[b] + w``.
+    Rows ``w >= live[b]`` are padding: nothing is stored for them and attention returns zeros.
+    Token ``p`` of sequence ``b`` lies in page ``block_tables[table_rows[b], p // 64]`` at ``p % 64``.
+
+    ``block_tables`` i32[L, max_pages], ``table_rows`` i32[B], ``starts`` i32[B] (tokens already
+    cached), ``live`` i32[B] in 0..W, ``width`` W. A prefill chunk is the case B = 1, W = n.
+    """
+
+    block_tables: Tensor
+    table_rows: Tensor
+    starts: Tensor
+    live: Tensor
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class GdnRecords:
+    """What verify rows leave behind so that a fold can replay them, per state slot.
+
+    ``columns`` dtype[S, Wmax, C] the convolution's inputs; ``kv`` dtype[S, Wmax, nk*dk + nv*dv] the
+    convolution's outputs without q, before normalisation; ``decay`` and ``beta`` f32[S, Wmax, nv].
+    """
+
+    columns: Tensor
+    kv: Tensor
+    decay: Tensor
+    beta: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """What penalties look at, per lane: ``generated`` i32[lanes, V] counts of generated tokens,
+    ``prompt`` bool[lanes, V] tokens that occur in the prompt."""
+
+    generated: Tensor
+    prompt: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """The sampling settings of B sequences as device tensors.
+
+    f32[B]: ``temperature`` (<= 0 is greedy), ``top_p``, ``min_p``, ``presence``, ``frequency``,
+    ``repetition``; ``top_k`` i32[B] (0 keeps all); ``seeds`` i64[B] holding the bits of a u64;
+    ``bias_ids`` i32[B, M] with -1 for unused entries and ``bias`` f32[B, M], added once per entry;
+    ``banned_ids`` i32[B, N] (-1 unused), forbidden at positions below ``banned_before`` i32[B].
+    """
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    presence: Tensor
+    frequency: Tensor
+    repetition: Tensor
+    seeds: Tensor
+    bias_ids: Tensor
+    bias: Tensor
+    banned_ids: Tensor
+    banned_before: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """Allowed-token bits: ``words`` i32[T, ceil(V/32)] (bit ``v % 32`` of word ``v // 32``, least
+    significant first, 1 = allowed; the bits of a u32), used for rows where ``active`` bool[T]."""
+
+    words: Tensor
+    active: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLaw:
+    """The law that drafts were drawn from, on its support: ``ids`` i32[B, K, M] (distinct, -1 unused)
+    and ``probs`` f32[B, K, M]. Tokens that are not listed have probability 0."""
+
+    ids: Tensor
+    probs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """``accepted`` i32[B] drafts taken; ``tokens`` i32[B] the correction or bonus after them."""
+
+    accepted: Tensor
+    tokens: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobRows:
+    """``chosen`` f32[T]; the k likeliest, best first, ties to the lower id: ``top_ids`` i32[T, k],
+    ``top_values`` f32[T, k]."""
+
+    chosen: Tensor
+    top_ids: Tensor
+    top_values: Tensor
+
+
+class DrawPurpose(enum.IntEnum):
+    """What a random number is for; part of its key, so that draws never share one."""
+
+    PREFILL = 0
+    DECODE = 1
+    ACCEPT = 2
+    CORRECTION = 3
+    BONUS = 4
+    DRAFT = 5

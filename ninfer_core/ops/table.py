@@ -1,0 +1,52 @@
+"""The frozen table of chosen ops that model code calls: ``ops.rms_norm(x, scale, eps)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ninfer_core.ops.contracts import attention, gdn, linear, norm, sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ops:
+    """One callable per op contract, chosen once at start by :func:`ninfer_core.ops.select.select_ops`."""
+
+    prepare_linear: linear.PrepareLinear
+    embedding: linear.Embedding
+    linear_decode: linear.LinearDecode
+    linear_prefill: linear.LinearPrefill
+    lm_head: linear.LmHead
+    prompt_logprobs: linear.PromptLogprobs
+
+    rms_norm: norm.RmsNorm
+    add_rms_norm: norm.AddRmsNorm
+    gated_rms_norm: norm.GatedRmsNorm
+    swiglu: norm.SwiGlu
+    sigmoid_gate: norm.SigmoidGate
+
+    rope_angles: attention.RopeAngles
+    kv_slots: attention.KvSlots
+    qk_norm_rope_store: attention.QkNormRopeStore
+    paged_decode_attention: attention.PagedDecodeAttention
+    paged_prefill_attention: attention.PagedPrefillAttention
+
+    causal_conv_chunk: gdn.CausalConvChunk
+    causal_conv_step: gdn.CausalConvStep
+    causal_conv_verify: gdn.CausalConvVerify
+    causal_conv_fold: gdn.CausalConvFold
+    gdn_gates: gdn.GdnGates
+    gdn_chunk: gdn.GdnChunk
+    gdn_step: gdn.GdnStep
+    gdn_verify: gdn.GdnVerify
+    gdn_fold: gdn.GdnFold
+
+    nonfinite_rows: sampling.NonfiniteRows
+    process_logits: sampling.ProcessLogits
+    sampling_law: sampling.SamplingLaw
+    sample_tokens: sampling.SampleTokens
+    logprobs: sampling.Logprobs
+    accept_drafts: sampling.AcceptDrafts
+    count_tokens: sampling.CountTokens
+
+
+OP_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Ops))
