@@ -25,8 +25,8 @@ def inverse_frequencies(rotary_dim: int, theta: float) -> Tensor:
 def interleaved_axes(section: Sequence[int]) -> Tensor:
     """Which axis (0 time, 1 height, 2 width) turns frequency ``j``: i64[sum(section)].
 
-    Height takes ``j % 3 == 1`` below ``3 * section[1]``, width ``j % 3 == 2`` below
-    ``3 * section[2]``, time the rest. Raises OpError unless three sections come out in these counts.
+    Height takes ``j % 3 == 1`` below ``3 * section[1]``, width ``j % 3 == 2`` below ``3 *
+    section[2]``, time the rest. Raises OpError unless three sections come out in these counts.
     """
     import torch
 
@@ -38,5 +38,5 @@ def interleaved_axes(section: Sequence[int]) -> Tensor:
         axes[(frequencies % 3 == axis) & (frequencies < 3 * section[axis])] = axis
     counts = torch.bincount(axes, minlength=3).tolist()
     if counts != list(section):
-        raise OpError(f"mrope_section {list(section)} cannot be interleaved; it would give {counts}")
+        raise OpError(f"mrope_section {list(section)} cannot be interleaved: it gives {counts}")
     return axes

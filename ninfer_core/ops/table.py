@@ -9,7 +9,8 @@ from ninfer_core.ops.contracts import attention, gdn, linear, norm, sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ops:
-    """One callable per op contract, chosen once at start by :func:`ninfer_core.ops.select.select_ops`."""
+    """One callable per op contract, chosen once at start by
+    :func:`ninfer_core.ops.select.select_ops`."""
 
     prepare_linear: linear.PrepareLinear
     embedding: linear.Embedding

@@ -2,8 +2,8 @@
 
 *step* advances one token per sequence, *chunk* many tokens of one sequence, both in place. *verify*
 computes the outputs of W rows per sequence and leaves the state alone, writing records instead;
-*fold* then applies the first ``counts[b]`` records, with the bits that as many steps would have left.
-Distinct sequences of a call have distinct slots. A fresh sequence starts from zeroed slots.
+*fold* then applies the first ``counts[b]`` records, with the bits that as many steps would have
+left. Distinct sequences of a call have distinct slots. A fresh sequence starts from zeroed slots.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class CausalConvChunk(Protocol):
     def __call__(self, x: Tensor, weight: Tensor, history: Tensor, slot: Tensor) -> Tensor:
         """Depthwise causal convolution of width 4 and SiLU over one sequence.
 
-        ``y[t, c] = silu(sum_i weight[c, i] * x[t - 3 + i, c])``, earlier columns from the history.
-        x[n, C], weight [C, 4] (tap 3 is the current token), history [S, C, 3] oldest first, slot
-        i32[1]. Returns x[n, C].
+        ``y[t, c] = silu(sum_i weight[i, c] * x[t - 3 + i, c])``, earlier tokens from the history.
+        x[n, C], weight f32[4, C] (a checkpoint's [C, 1, 4] turned once at load; tap 3 is the
+        current token), history x[S, 3, C] oldest first, slot i64[1]. Returns x[n, C].
 
-        *Effect*: ``history[slot]`` becomes the last 3 columns of old history and x together.
+        *Effect*: ``history[slot]`` becomes the last 3 rows of old history and x together.
         """
         ...
 
 
 class CausalConvStep(Protocol):
     def __call__(self, x: Tensor, weight: Tensor, history: Tensor, slots: Tensor) -> Tensor:
-        """One token of each sequence: x[B, C], slots i32[B]. Row-invariant.
+        """One token of each sequence: x[B, C], slots i64[B]. Row-invariant.
 
-        *Effect*: shifts ``history[slots[b]]`` by one column.
+        *Effect*: shifts ``history[slots[b]]`` by one row.
         """
         ...
 
@@ -44,7 +44,7 @@ class CausalConvVerify(Protocol):
     ) -> Tensor:
         """W tokens of each sequence, x[B * W, C] with W = T / B, bit-equal to W steps.
 
-        *Effect*: ``records.columns[slots[b], :W]`` becomes x; history is not written.
+        *Effect*: ``records.inputs[slots[b], :W]`` becomes x; history is not written.
         """
         ...
 
@@ -53,8 +53,8 @@ class CausalConvFold(Protocol):
     def __call__(
         self, history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor
     ) -> None:
-        """*Effect*: ``history[slots[b]]`` takes in the first ``counts[b]`` (i32[B], 0..Wmax) recorded
-        columns; 0 leaves it untouched."""
+        """*Effect*: ``history[slots[b]]`` takes in the first ``counts[b]`` (i32[B], 0..Wmax)
+        recorded inputs; 0 leaves it untouched."""
         ...
 
 
@@ -62,7 +62,7 @@ class GdnGates(Protocol):
     def __call__(
         self, a: Tensor, b: Tensor, decay_rate: Tensor, dt_bias: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """``decay = -decay_rate * softplus(a + dt_bias)`` (a logarithm, <= 0), ``beta = sigmoid(b)``.
+        """``decay = -decay_rate * softplus(a + dt_bias)`` (a logarithm) and ``beta = sigmoid(b)``.
 
         a, b x[T, nv] (strided views allowed), decay_rate f32[nv] = ``exp(A_log)`` formed once at
         load, dt_bias f32[nv]. Returns two f32[T, nv]. Row-invariant.
@@ -77,12 +77,12 @@ class GdnStep(Protocol):
         """One token of the gated delta rule per sequence, fp32, row-invariant.
 
         qkv is split into q [nk, dk], k [nk, dk], v [nv, dv]; value head ``j`` uses key head
-        ``j // (nv / nk)``. ``q = q * rsqrt(sum q^2 + 1e-6) * dk^-0.5; k = k * rsqrt(sum k^2 + 1e-6)``.
-        Then per value head, in this order: ``S *= exp(decay); u = beta * (v - S^T k); S += k u^T;
-        o = S^T q``.
+        ``j // (nv / nk)``. First ``q *= rsqrt(sum q^2 + 1e-6) * dk^-0.5`` and
+        ``k *= rsqrt(sum k^2 + 1e-6)``. Then per value head, in this order: ``S *= exp(decay)``,
+        ``u = beta * (v - S^T k)``, ``S += k u^T``, ``o = S^T q``.
 
         qkv x[B, C] (the convolution's output), decay and beta f32[B, nv], state f32[S, nv, dk, dv],
-        slots i32[B]. Returns f32[B, nv, dv].
+        slots i64[B]. Returns f32[B, nv, dv].
 
         *Effect*: advances ``state[slots[b]]``.
         """
@@ -95,7 +95,7 @@ class GdnChunk(Protocol):
     ) -> Tensor:
         """n tokens of one sequence by the chunk form, from the state in its slot.
 
-        Shapes of :class:`GdnStep` with n rows and slot i32[1]; any n >= 1. Equal to n steps up to
+        Shapes of :class:`GdnStep` with n rows and slot i64[1]; any n >= 1. Equal to n steps up to
         rounding; the grid of 64 tokens starts at the call's first row.
 
         *Effect*: ``state[slot]`` becomes the state after the last row.
@@ -116,7 +116,8 @@ class GdnVerify(Protocol):
     ) -> Tensor:
         """W tokens of each sequence, T = B * W rows, bit-equal to W steps.
 
-        *Effect*: ``records.kv``, ``.decay`` and ``.beta`` at ``[slots[b], :W]``; state is not written.
+        *Effect*: ``records.kv``, ``.decay`` and ``.beta`` at ``[slots[b], :W]``; state is not
+        written.
         """
         ...
 

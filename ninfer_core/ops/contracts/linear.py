@@ -25,8 +25,8 @@ class PrepareLinear(Protocol):
         """The form of a weight that this backend multiplies by, made once at load.
 
         The result is what the linear and head ops take; its planes belong to the backend. Preparing
-        a prepared weight returns it unchanged. Raises OpError for a format it does not know, a plane
-        of a wrong shape, or planes on another device.
+        a prepared weight returns it unchanged. Raises OpError for a format it does not know, a
+        plane of a wrong shape, or planes on another device.
         """
         ...
 
@@ -66,7 +66,7 @@ class PromptLogprobs(Protocol):
     ) -> LogprobRows:
         """Log-probabilities of known next tokens, without keeping ``[n, V]`` logits.
 
-        hidden x[n, H]; targets i32[n] (the token after each row); ``top`` >= 0 alternatives. The law
-        is the softmax of :class:`LmHead`'s logits, by the prefill route.
+        hidden x[n, H]; targets i32[n] (the token after each row); ``top`` >= 0 alternatives. The
+        law is the softmax of :class:`LmHead`'s logits, by the prefill route.
         """
         ...

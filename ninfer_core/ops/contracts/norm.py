@@ -44,5 +44,5 @@ class SwiGlu(Protocol):
 
 class SigmoidGate(Protocol):
     def __call__(self, x: Tensor, gate: Tensor) -> Tensor:
-        """``y = x * sigmoid(gate)``, elementwise; x, gate [T, ...] of one shape (strided allowed)."""
+        """``y = x * sigmoid(gate)``; x and gate [T, ...] of one shape, strided views allowed."""
         ...

@@ -48,10 +48,10 @@ class ProcessLogits(Protocol):
         ``l -= presence * (c > 0) + frequency * c``; ``l += bias``; banned ids at positions below
         ``banned_before``; tokens whose mask bit is 0.
 
-        logits f32[B * W, V], lanes i32[B] rows of ``counts``, positions i32[B * W] of the tokens
-        being chosen, drafts i32[B, W - 1] (row w counts drafts ``0 .. w-1``; -1 is no token), masks over
-        all T rows. Returns f32[B * W, V]: a new tensor, or ``logits`` itself when no row asks for
-        anything; never written in place.
+        logits f32[B * W, V], lanes i64[B] rows of ``counts``, positions i32[B * W] of the tokens
+        being chosen, drafts i32[B, W - 1] (row w counts drafts ``0 .. w-1``; -1 is no token), masks
+        over all T rows. Returns f32[B * W, V]: a new tensor, or ``logits`` itself when no row asks
+        for anything; never written in place.
         """
         ...
 
@@ -62,9 +62,9 @@ class SamplingLaw(Protocol):
 
         temperature <= 0: one-hot at the largest logit, lowest id on ties. Otherwise candidates are
         ordered by logit, ties by lower id; top-k keeps the first k; with p the softmax of
-        ``logits / temperature`` over those, min-p keeps ``p >= min_p * max p`` and top-p the shortest
-        prefix with mass >= top_p (always at least one); what both keep is renormalised.
-        A row of -inf alone gives zeros.
+        ``logits / temperature`` over those, min-p keeps ``p >= min_p * max p`` and top-p the
+        shortest prefix with mass >= top_p (always at least one token); what both keep is
+        renormalised. A row of -inf alone gives zeros.
         """
         ...
 
@@ -76,7 +76,8 @@ class SampleTokens(Protocol):
         """One token per row of processed logits f32[B * W, V], i32[B * W].
 
         Greedy rows take the argmax. Others take the smallest id whose cumulated law, in id order,
-        exceeds ``uniform(seed, position, purpose, 0)`` times the law's sum.
+        exceeds ``uniform(seed, position, purpose, 0)`` times the law's sum. A row without a law
+        (NaN, or -inf everywhere) gives 0.
         """
         ...
 
@@ -108,9 +109,10 @@ class AcceptDrafts(Protocol):
         With a draft law q: accept when ``u * q(d) < p(d)``, u of purpose ACCEPT at the draft's
         position; on rejection draw from ``max(p - q, 0)`` renormalised, or from p when that has no
         mass (CORRECTION); when all are accepted draw from ``p_live`` (BONUS).
-        With ``draft_law`` None the drafts are one-hot: draw y from p_i with the DECODE number of the
-        position, accept when ``y == d``, else y is the correction; after all, y is the bonus. This is
-        the same rule in law, and gives exactly the tokens of plain decoding.
+
+        With ``draft_law`` None the drafts are one-hot: draw y from p_i with the DECODE number of the position, accept
+        when ``y == d``, else y is the correction; after all, y is the bonus. This is the same rule
+        in law, and gives exactly the tokens of plain decoding.
 
         drafts i32[B, K], live i32[B] in 0..K, seeds i64[B], positions i32[B * W].
         """
@@ -122,5 +124,5 @@ class CountTokens(Protocol):
         self, counts: TokenCounts, lanes: Tensor, tokens: Tensor, accepted: Tensor
     ) -> None:
         """*Effect*: adds the first ``accepted[b]`` (i32[B]) of ``tokens`` i32[B, W] to
-        ``counts.generated[lanes[b]]``."""
+        ``counts.generated[lanes[b]]``; lanes i64[B], distinct."""
         ...

@@ -14,16 +14,16 @@ PAGE_TOKENS = 64
 """Tokens of one key/value page, for every pool."""
 
 CONV_HISTORY = 3
-"""Columns that a causal convolution of width 4 remembers."""
+"""Rows that a causal convolution of width 4 remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightMatrix:
     """A matrix ``[rows, columns]`` that multiplies activations: ``y[rows] = W x[columns]``.
 
-    ``format`` names how ``planes`` encode it. Unquantised formats (``fp32``, ``bf16``, ``fp16``) have
-    one plane ``weight`` of that shape. A format that starts with a backend's name and a dot is that
-    backend's resident form, made by :class:`~ninfer_core.ops.contracts.linear.PrepareLinear`.
+    ``format`` names how ``planes`` encode it. Unquantised formats (``fp32``, ``bf16``, ``fp16``)
+    have one plane ``weight`` of that shape. A format that starts with a backend's name and a dot is
+    that backend's resident form, made by :class:`~ninfer_core.ops.contracts.linear.PrepareLinear`.
     """
 
     format: str
@@ -50,8 +50,8 @@ class PagedRows:
     """Where the rows of one call stand in their sequences, and where those sequences lie.
 
     Row ``w`` of sequence ``b`` is token ``starts[b] + w`` and sees tokens ``0 .. starts[b] + w``.
-    Rows ``w >= live[b]`` are padding: nothing is stored for them and attention returns zeros.
-    Token ``p`` of sequence ``b`` lies in page ``block_tables[table_rows[b], p // 64]`` at ``p % 64``.
+    Rows ``w >= live[b]`` are padding: nothing is stored for them and attention returns zeros. Token
+    ``p`` of sequence ``b`` lies in page ``block_tables[table_rows[b], p // 64]`` at ``p % 64``.
 
     ``block_tables`` i32[L, max_pages], ``table_rows`` i32[B], ``starts`` i32[B] (tokens already
     cached), ``live`` i32[B] in 0..W, ``width`` W. A prefill chunk is the case B = 1, W = n.
@@ -68,11 +68,11 @@ class PagedRows:
 class GdnRecords:
     """What verify rows leave behind so that a fold can replay them, per state slot.
 
-    ``columns`` dtype[S, Wmax, C] the convolution's inputs; ``kv`` dtype[S, Wmax, nk*dk + nv*dv] the
-    convolution's outputs without q, before normalisation; ``decay`` and ``beta`` f32[S, Wmax, nv].
+    ``inputs`` x[S, Wmax, C] what the convolution took; ``kv`` x[S, Wmax, nk*dk + nv*dv] what it
+    gave, without q and before normalisation; ``decay`` and ``beta`` f32[S, Wmax, nv].
     """
 
-    columns: Tensor
+    inputs: Tensor
     kv: Tensor
     decay: Tensor
     beta: Tensor
@@ -122,8 +122,8 @@ class TokenMasks:
 
 @dataclass(frozen=True, slots=True)
 class DraftLaw:
-    """The law that drafts were drawn from, on its support: ``ids`` i32[B, K, M] (distinct, -1 unused)
-    and ``probs`` f32[B, K, M]. Tokens that are not listed have probability 0."""
+    """The law that drafts were drawn from, on its support: ``ids`` i32[B, K, M] (distinct, -1
+    unused) and ``probs`` f32[B, K, M]. Tokens that are not listed have probability 0."""
 
     ids: Tensor
     probs: Tensor
