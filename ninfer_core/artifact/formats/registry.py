@@ -1,0 +1,49 @@
+"""The table of weight formats, filled by the composition root from plug-in records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ninfer_core.artifact.errors import ArtifactError
+from ninfer_core.artifact.formats.base import WeightFormat
+from ninfer_core.artifact.formats.plain import BF16, FP32, INT32
+
+
+class FormatRegistry:
+    """Weight formats by name; two formats of one name are refused."""
+
+    def __init__(self, formats: Iterable[WeightFormat]) -> None:
+        self._formats: dict[str, WeightFormat] = {}
+        for entry in formats:
+            if entry.name in self._formats:
+                raise ArtifactError(
+                    f"weight format {entry.name!r}",
+                    "is registered twice",
+                    "uninstall one of the plug-ins that provide it",
+                )
+            self._formats[entry.name] = entry
+
+    def find(self, name: str) -> WeightFormat | None:
+        return self._formats.get(name)
+
+    def get(self, name: str, field: str) -> WeightFormat:
+        """The format a consumer needs for ``field``; raises `ArtifactError` when it is unknown."""
+        found = self._formats.get(name)
+        if found is None:
+            raise ArtifactError(
+                field,
+                f"has the unknown format {name!r}",
+                f"install the plug-in that provides it; known are {', '.join(self.names())}",
+            )
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._formats))
+
+
+BUILTIN_FORMATS: tuple[WeightFormat, ...] = (BF16, FP32, INT32)
+
+
+def builtin_registry() -> FormatRegistry:
+    """The formats that core itself provides: bf16, fp32 and int32."""
+    return FormatRegistry(BUILTIN_FORMATS)
