@@ -1,0 +1,266 @@
+"""Logical KV pages: 64 columns of content, whoever reads or writes them and wherever they lie.
+
+Who may touch a page follows from three facts kept here. ``holds`` has one entry per address space
+that needs committed columns of it, ``pins`` one per copy in flight, and ``writer`` names the one
+space that may append. A page has a writer only while it is not full; a full page is immutable.
+Appending starts at ``committed``, so it never disturbs a hold; truncating may not go below any
+hold or pin. Having a single reference is therefore not a permission to write: being ``writer`` is.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from ninfer_core.contract.resources import PAGE_TOKENS
+from ninfer_core.store.errors import ProtectedRangeError, StaleHandleError, TransitionError, require
+from ninfer_core.store.host_arena import Extent, HostArena
+from ninfer_core.store.units import Unit, UnitPool
+
+
+def pages_for(tokens: int) -> int:
+    """Pages that ``tokens`` columns occupy."""
+    return -(-tokens // PAGE_TOKENS)
+
+
+def columns_on(index: int, tokens: int) -> int:
+    """Columns of the first ``tokens`` that lie on page ``index`` of a directory: 0..64."""
+    return max(0, min(PAGE_TOKENS, tokens - index * PAGE_TOKENS))
+
+
+L = TypeVar("L", Unit, Extent)
+
+
+class Replica(Generic[L]):
+    """The first ``coverage`` columns of a page's content of ``epoch``, at one location."""
+
+    __slots__ = ("coverage", "epoch", "location")
+
+    def __init__(self, location: L, epoch: int, coverage: int) -> None:
+        self.location: L = location
+        self.epoch = epoch
+        self.coverage = coverage
+
+    def clip(self, epoch: int, columns: int) -> None:
+        self.epoch = epoch
+        self.coverage = min(self.coverage, columns)
+
+
+class LogicalPage:
+    """One record; only :class:`LogicalPages` changes it. ``active`` counts running spaces."""
+
+    __slots__ = (
+        "active",
+        "alive",
+        "committed",
+        "device",
+        "epoch",
+        "generation",
+        "holds",
+        "host",
+        "pins",
+        "writer",
+    )
+
+    def __init__(self, generation: int, unit: Unit, writer: int) -> None:
+        self.generation = generation
+        self.alive = True
+        self.epoch = 1
+        self.committed = 0
+        self.writer: int | None = writer
+        self.holds: list[int] = []
+        self.pins: list[int] = []
+        self.active = 0
+        self.device: Replica[Unit] | None = Replica(unit, 1, 0)
+        self.host: Replica[Extent] | None = None
+
+    @property
+    def refs(self) -> int:
+        """Address spaces that have this page in their directory."""
+        return len(self.holds) + (self.writer is not None)
+
+    @property
+    def protected(self) -> int:
+        """Columns that some holder or copy needs: they may be neither rewritten nor dropped."""
+        return max(max(self.holds, default=0), max(self.pins, default=0))
+
+    def on_device(self, columns: int) -> bool:
+        """A device replica of this epoch covers ``columns``."""
+        return _covers(self.device, self.epoch, columns)
+
+    def on_host(self, columns: int) -> bool:
+        """A host replica of this epoch covers ``columns``."""
+        return _covers(self.host, self.epoch, columns)
+
+
+def _covers(replica: Replica[Unit] | Replica[Extent] | None, epoch: int, columns: int) -> bool:
+    return replica is not None and replica.epoch == epoch and replica.coverage >= columns
+
+
+class PagePin(NamedTuple):
+    """A copy in flight needs the first ``columns`` of ``page`` unchanged."""
+
+    page: LogicalPage
+    columns: int
+
+
+class LogicalPages:
+    """All pages of one pool. Frees a page's unit and extent with its last reference and pin.
+
+    ``incoming`` are units that a restore is filling; they carry no page yet.
+    """
+
+    def __init__(self, pool: UnitPool, arena: HostArena | None = None) -> None:
+        self.pool = pool
+        self.incoming: set[Unit] = set()
+        self._arena = arena
+        self._live: dict[int, LogicalPage] = {}
+        self._generation = 0
+
+    def create(self, unit: Unit, writer: int, columns: int = 0) -> LogicalPage:
+        """A page on ``unit``, written by ``writer``; ``columns`` arrive there by a copy."""
+        self._generation += 1
+        page = LogicalPage(self._generation, unit, writer)
+        self._live[self._generation] = page
+        if columns:
+            self.commit(page, writer, columns)
+        return page
+
+    def commit(self, page: LogicalPage, writer: int, columns: int) -> None:
+        """Columns up to ``columns`` are final. A full page loses its writer to a hold."""
+        self._require_writer(page, writer)
+        if not page.committed <= columns <= PAGE_TOKENS:
+            raise TransitionError(f"commit to column {columns} of a page at {page.committed}")
+        assert page.device is not None
+        page.committed = page.device.coverage = columns
+        if columns == PAGE_TOKENS:
+            page.writer = None
+            page.holds.append(columns)
+
+    def truncate(self, page: LogicalPage, writer: int, columns: int) -> None:
+        """Forget committed columns from ``columns`` on, so that they can be written again."""
+        self._require_writer(page, writer)
+        if columns < page.protected:
+            raise ProtectedRangeError(f"truncation to column {columns} of {page.protected} needed")
+        self._rewind(page, columns)
+
+    def abandon(self, page: LogicalPage, writer: int) -> None:
+        """The writer leaves and needs nothing of the page."""
+        self._require_writer(page, writer)
+        page.writer = None
+        self._reap(page)
+
+    def disown(self, page: LogicalPage, writer: int) -> None:
+        """The writer stops writing and holds what it committed."""
+        columns = page.committed
+        self._require_writer(page, writer)
+        if columns:
+            page.holds.append(columns)
+        page.writer = None
+        self._reap(page)
+
+    def may_own(self, page: LogicalPage, held: int, columns: int) -> bool:
+        """Whether the owner of a hold of ``held`` may become the writer from ``columns`` on."""
+        others = list(page.holds)
+        others.remove(held)
+        return page.writer is None and max([*others, *page.pins], default=0) <= columns
+
+    def own(self, page: LogicalPage, held: int, columns: int, writer: int) -> None:
+        """Turn a hold into the writer's place at ``columns``; see :meth:`may_own`."""
+        if not self.may_own(page, held, columns):
+            raise ProtectedRangeError(f"a page shared past column {columns} got a new writer")
+        page.holds.remove(held)
+        page.writer = writer
+        self._rewind(page, columns)
+
+    def hold(self, page: LogicalPage, columns: int) -> None:
+        """One more space needs the first ``columns``, which must be committed."""
+        self._require_alive(page)
+        if not 0 < columns <= page.committed:
+            raise TransitionError(f"hold on {columns} columns of a page with {page.committed}")
+        page.holds.append(columns)
+
+    def unhold(self, page: LogicalPage, columns: int) -> None:
+        """End one hold of exactly ``columns``; the last one frees the page."""
+        self._require_alive(page)
+        if columns not in page.holds:
+            raise StaleHandleError(f"no hold of {columns} columns is on page {page.generation}")
+        page.holds.remove(columns)
+        self._reap(page)
+
+    def pin(self, page: LogicalPage, columns: int) -> PagePin:
+        """Keep the first ``columns`` in place and unchanged until :meth:`unpin`."""
+        self._require_alive(page)
+        if columns > page.committed:
+            raise TransitionError(f"pin on {columns} columns of a page with {page.committed}")
+        page.pins.append(columns)
+        return PagePin(page, columns)
+
+    def unpin(self, pin: PagePin) -> None:
+        self._require_alive(pin.page)
+        if pin.columns not in pin.page.pins:
+            raise StaleHandleError(f"page {pin.page.generation} has no pin of {pin.columns}")
+        pin.page.pins.remove(pin.columns)
+        self._reap(pin.page)
+
+    def live_pages(self) -> tuple[LogicalPage, ...]:
+        return tuple(self._live.values())
+
+    def check(self) -> None:
+        units = [page.device.location for page in self._live.values() if page.device]
+        require(len(units) == len(set(units)), f"{self.pool.name}: a unit carries one page")
+        require(
+            self.incoming.isdisjoint(units)
+            and self.incoming.union(units) == self.pool.live_units(),
+            f"{self.pool.name}: each allocated unit carries a live page or an open restore",
+        )
+        for page in self._live.values():
+            _check_page(page, self.pool.name)
+
+    def _rewind(self, page: LogicalPage, columns: int) -> None:
+        if columns >= page.committed:
+            return
+        page.committed = columns
+        page.epoch += 1
+        for replica in (page.device, page.host):
+            if replica is not None:
+                replica.clip(page.epoch, columns)
+
+    def _require_writer(self, page: LogicalPage, writer: int) -> None:
+        self._require_alive(page)
+        if page.writer != writer:
+            raise ProtectedRangeError(f"page {page.generation} is not written by space {writer}")
+
+    def _require_alive(self, page: LogicalPage) -> None:
+        if not page.alive:
+            raise StaleHandleError(f"logical page {page.generation} was freed")
+
+    def _reap(self, page: LogicalPage) -> None:
+        if page.refs or page.pins:
+            return
+        page.alive = False
+        del self._live[page.generation]
+        if page.device is not None:
+            self.pool.release(page.device.location)
+        if page.host is not None and self._arena is not None:
+            self._arena.free(page.host.location)
+
+
+def _check_page(page: LogicalPage, pool: str) -> None:
+    name = f"{pool}: page {page.generation}"
+    needs = [*page.holds, *page.pins]
+    require(page.alive and bool(page.refs or page.pins), f"{name} lives while it is referenced")
+    require(0 <= page.committed <= PAGE_TOKENS, f"{name} has 0..64 committed columns")
+    require(all(0 <= n <= page.committed for n in needs), f"{name}: needs are committed")
+    require(0 not in page.holds, f"{name}: a hold needs at least one column")
+    require(page.writer is None or page.committed < PAGE_TOKENS, f"{name}: no writer when full")
+    require(
+        page.on_device(page.protected) or page.on_host(page.protected),
+        f"{name}: a valid replica covers the protected columns",
+    )
+    require(
+        (page.writer is None and not page.active) or page.on_device(page.committed),
+        f"{name}: a page in use lies on the device",
+    )
+    for replica in (page.device, page.host):
+        covered = replica is None or replica.coverage <= page.committed
+        require(covered, f"{name}: no replica covers more than is committed")

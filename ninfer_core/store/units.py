@@ -1,0 +1,136 @@
+"""A fixed number of equal units (KV pages or state slots), counted as one pool.
+
+``allocated + reserved + available == capacity`` at all times. A reservation is a count, not a set
+of units; which unit a reservation becomes is decided when it is drawn: always the lowest free one,
+so that equal histories give equal layouts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ninfer_core.store.demand import PoolShortfall
+from ninfer_core.store.errors import PermitViolationError, StaleHandleError, require
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One device's share of a pool: ``units`` of ``unit_bytes`` each, on pipeline rank ``rank``."""
+
+    name: str
+    rank: int
+    units: int
+    unit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One allocation of the unit ``index``; the generation differs in its next allocation."""
+
+    index: int
+    generation: int
+
+
+class UnitPool:
+    """The ledger of one pool. A unit exists on every plane, so the smallest rank bounds all.
+
+    ``planes`` may hold several planes of one rank (keys, values, scales): each must fit.
+    """
+
+    def __init__(self, name: str, planes: Sequence[Plane]) -> None:
+        if not planes:
+            raise ValueError(f"pool {name!r} has no plane; give at least one")
+        self.name = name
+        self.planes = tuple(planes)
+        self.capacity = min(plane.units for plane in planes)
+        self.allocated = 0
+        self.reserved = 0
+        self._free = list(range(self.capacity))
+        self._generations = [1] * self.capacity
+        self._live = bytearray(self.capacity)
+
+    @property
+    def available(self) -> int:
+        """Units that are neither allocated nor promised."""
+        return self.capacity - self.allocated - self.reserved
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of one unit over all planes and ranks: the size of its host copy."""
+        return sum(plane.unit_bytes for plane in self.planes)
+
+    def rank_bytes(self, rank: int) -> int:
+        """Bytes of one unit on one rank."""
+        return sum(plane.unit_bytes for plane in self.planes if plane.rank == rank)
+
+    def reserve(self, count: int) -> PoolShortfall | None:
+        """Promise ``count`` units, or none of them."""
+        if count < 0:
+            raise PermitViolationError(f"pool {self.name}: reservation of {count} units")
+        if count > self.available:
+            return PoolShortfall(self.name, count, self.available)
+        self.reserved += count
+        return None
+
+    def unreserve(self, count: int) -> None:
+        """Take back a promise that was not drawn."""
+        if not 0 <= count <= self.reserved:
+            raise PermitViolationError(
+                f"pool {self.name}: {count} units given back, {self.reserved} reserved"
+            )
+        self.reserved -= count
+
+    def draw(self) -> Unit:
+        """Turn one promised unit into an allocated one."""
+        if not self.reserved:
+            raise PermitViolationError(f"pool {self.name}: a unit drawn without a reservation")
+        index = heapq.heappop(self._free)
+        self._live[index] = 1
+        self.reserved -= 1
+        self.allocated += 1
+        return Unit(index, self._generations[index])
+
+    def release(self, unit: Unit) -> None:
+        """Free an allocated unit. Raises :class:`StaleHandleError` the second time."""
+        self.validate(unit)
+        self._live[unit.index] = 0
+        self._generations[unit.index] += 1
+        self.allocated -= 1
+        heapq.heappush(self._free, unit.index)
+
+    def renew(self, unit: Unit) -> Unit:
+        """The same unit under a new generation: earlier copies of ``unit`` become stale."""
+        self.validate(unit)
+        self._generations[unit.index] += 1
+        return Unit(unit.index, self._generations[unit.index])
+
+    def validate(self, unit: Unit) -> None:
+        """Raise :class:`StaleHandleError` unless ``unit`` is allocated in this generation."""
+        if not self.alive(unit):
+            raise StaleHandleError(f"pool {self.name}: unit {unit.index} is not held as {unit}")
+
+    def alive(self, unit: Unit) -> bool:
+        return (
+            0 <= unit.index < self.capacity
+            and bool(self._live[unit.index])
+            and self._generations[unit.index] == unit.generation
+        )
+
+    def live_units(self) -> frozenset[Unit]:
+        return frozenset(
+            Unit(index, self._generations[index])
+            for index in range(self.capacity)
+            if self._live[index]
+        )
+
+    def check(self) -> None:
+        live = sum(self._live)
+        require(self.allocated == live, f"{self.name}: allocated counts the live units")
+        require(self.reserved >= 0, f"{self.name}: reserved is not negative")
+        require(self.available >= 0, f"{self.name}: allocated + reserved <= capacity")
+        require(
+            sorted(self._free) == [i for i in range(self.capacity) if not self._live[i]],
+            f"{self.name}: every unit is either free once or live",
+        )
