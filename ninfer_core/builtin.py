@@ -1,0 +1,63 @@
+"""Plug-in ``builtin``: what core itself provides, through the same hooks as everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ninfer_core import hookimpl
+from ninfer_core.hookspecs import (
+    CachePolicyEntry,
+    DeviceEntry,
+    KvFormatEntry,
+    OpBackendEntry,
+    WeightFormatEntry,
+)
+
+
+@hookimpl
+def ninfer_devices() -> Iterable[DeviceEntry]:
+    """Offer the host's own processor."""
+    yield DeviceEntry(
+        name="cpu",
+        summary="The host's processor, through torch",
+        open="ninfer_core.device.cpu:open_device",
+    )
+
+
+@hookimpl
+def ninfer_op_backends() -> Iterable[OpBackendEntry]:
+    """Offer the reference ops, which are also the oracle."""
+    yield OpBackendEntry(
+        name="reference",
+        summary="Every op in plain torch: the oracle, and the CPU backend",
+        device_kinds=("cpu",),
+        load="ninfer_core.ops.reference:BACKEND",
+    )
+
+
+@hookimpl
+def ninfer_weight_formats() -> Iterable[WeightFormatEntry]:
+    """Offer the two plain formats."""
+    yield WeightFormatEntry(
+        name="bf16", summary="bfloat16 values", load="ninfer_core.artifact.formats:BF16"
+    )
+    yield WeightFormatEntry(
+        name="fp32", summary="float32 values", load="ninfer_core.artifact.formats:FP32"
+    )
+
+
+@hookimpl
+def ninfer_kv_formats() -> Iterable[KvFormatEntry]:
+    """Offer the two plain formats."""
+    yield KvFormatEntry(name="bf16", summary="bfloat16 values", dtype="bfloat16", bits_per_value=16)
+    yield KvFormatEntry(name="fp32", summary="float32 values", dtype="float32", bits_per_value=32)
+
+
+@hookimpl
+def ninfer_cache_policies() -> Iterable[CachePolicyEntry]:
+    """Offer the policy that keeps nothing."""
+    yield CachePolicyEntry(
+        name="off",
+        summary="Keep no context after a request has ended",
+        load="ninfer_core.engine.policies:OffPolicy",
+    )
