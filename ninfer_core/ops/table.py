@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ninfer_core.ops.contracts import attention, gdn, linear, norm, sampling
 
@@ -48,6 +50,10 @@ class Ops:
     logprobs: sampling.Logprobs
     accept_drafts: sampling.AcceptDrafts
     count_tokens: sampling.CountTokens
+
+    def implementations(self) -> dict[str, Callable[..., Any]]:
+        """The table by op name."""
+        return {name: getattr(self, name) for name in OP_NAMES}
 
 
 OP_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Ops))

@@ -50,9 +50,7 @@ class CausalConvVerify(Protocol):
 
 
 class CausalConvFold(Protocol):
-    def __call__(
-        self, history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor
-    ) -> None:
+    def __call__(self, history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
         """*Effect*: ``history[slots[b]]`` takes in the first ``counts[b]`` (i32[B], 0..Wmax)
         recorded inputs; 0 leaves it untouched."""
         ...

@@ -110,9 +110,9 @@ class AcceptDrafts(Protocol):
         position; on rejection draw from ``max(p - q, 0)`` renormalised, or from p when that has no
         mass (CORRECTION); when all are accepted draw from ``p_live`` (BONUS).
 
-        With ``draft_law`` None the drafts are one-hot: draw y from p_i with the DECODE number of the position, accept
-        when ``y == d``, else y is the correction; after all, y is the bonus. This is the same rule
-        in law, and gives exactly the tokens of plain decoding.
+        With ``draft_law`` None the drafts are one-hot: draw y from p_i with the DECODE number of
+        the position, accept when ``y == d``, else y is the correction; after all, y is the bonus.
+        This is the same rule in law, and gives exactly the tokens of plain decoding.
 
         drafts i32[B, K], live i32[B] in 0..K, seeds i64[B], positions i32[B * W].
         """

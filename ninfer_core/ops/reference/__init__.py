@@ -1,0 +1,64 @@
+"""The torch reference of every op: the oracle that kernels are tested against, and the CPU backend.
+
+It computes in fp32 (weights are widened once, by ``prepare_linear``), or in fp64 when it is given
+fp64 operands. Contracts are in :mod:`ninfer_core.ops.contracts`; each module notes only what is
+particular to this implementation.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from ninfer_core.ops.backend import OpBackend
+from ninfer_core.ops.reference import (
+    acceptance,
+    attention,
+    conv,
+    gdn,
+    gdn_chunk,
+    kv_store,
+    law,
+    linear,
+    logits,
+    logprobs,
+    norm,
+)
+from ninfer_core.ops.table import Ops
+
+OPS = Ops(
+    prepare_linear=linear.prepare_linear,
+    embedding=linear.embedding,
+    linear_decode=linear.linear_decode,
+    linear_prefill=linear.linear_prefill,
+    lm_head=linear.lm_head,
+    prompt_logprobs=linear.prompt_logprobs,
+    rms_norm=norm.rms_norm,
+    add_rms_norm=norm.add_rms_norm,
+    gated_rms_norm=norm.gated_rms_norm,
+    swiglu=norm.swiglu,
+    sigmoid_gate=norm.sigmoid_gate,
+    rope_angles=kv_store.rope_angles,
+    kv_slots=kv_store.kv_slots,
+    qk_norm_rope_store=kv_store.qk_norm_rope_store,
+    paged_decode_attention=attention.paged_decode_attention,
+    paged_prefill_attention=attention.paged_prefill_attention,
+    causal_conv_chunk=conv.causal_conv_chunk,
+    causal_conv_step=conv.causal_conv_step,
+    causal_conv_verify=conv.causal_conv_verify,
+    causal_conv_fold=conv.causal_conv_fold,
+    gdn_gates=gdn.gdn_gates,
+    gdn_chunk=gdn_chunk.gdn_chunk,
+    gdn_step=gdn.gdn_step,
+    gdn_verify=gdn.gdn_verify,
+    gdn_fold=gdn.gdn_fold,
+    nonfinite_rows=logits.nonfinite_rows,
+    process_logits=logits.process_logits,
+    sampling_law=law.sampling_law,
+    sample_tokens=law.sample_tokens,
+    logprobs=logprobs.logprobs,
+    accept_drafts=acceptance.accept_drafts,
+    count_tokens=logits.count_tokens,
+)
+"""The reference as a table; a type checker holds every function against its contract here."""
+
+BACKEND = OpBackend("reference", MappingProxyType(OPS.implementations()))

@@ -1,0 +1,51 @@
+"""The causal depthwise convolution of width 4, in its four forms around one kernel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords
+from ninfer_core.ops.reference.lanes import compute_dtype, whole_lanes
+
+
+def causal_conv_chunk(x: Tensor, weight: Tensor, history: Tensor, slot: Tensor) -> Tensor:
+    window = torch.cat([history.index_select(0, slot), x.unsqueeze(0)], dim=1)
+    history.index_copy_(0, slot, window[:, -CONV_HISTORY:])
+    return _convolve(window, weight).squeeze(0)
+
+
+def causal_conv_step(x: Tensor, weight: Tensor, history: Tensor, slots: Tensor) -> Tensor:
+    window = torch.cat([history.index_select(0, slots), x.unsqueeze(1)], dim=1)
+    history.index_copy_(0, slots, window[:, 1:])
+    return _convolve(window, weight).squeeze(1)
+
+
+def causal_conv_verify(
+    x: Tensor, weight: Tensor, history: Tensor, slots: Tensor, records: GdnRecords
+) -> Tensor:
+    inputs = x.view(slots.shape[0], -1, x.shape[1])
+    records.inputs[slots, : inputs.shape[1]] = inputs
+    window = torch.cat([history.index_select(0, slots), inputs], dim=1)
+    return _convolve(window, weight).flatten(0, 1)
+
+
+def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
+    for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+        if count:
+            window = torch.cat([history[slot], records.inputs[slot, :count]])
+            history[slot] = window[-CONV_HISTORY:]
+
+
+def _convolve(window: Tensor, weight: Tensor) -> Tensor:
+    """``window`` [B, 3 + W, C], ``weight`` [4, C]: the SiLU of W outputs, [B, W, C].
+
+    Products and sums are separate: a fused multiply-add exists only on ATen's vector path.
+    """
+    width = window.shape[1] - CONV_HISTORY
+    wide = window.to(compute_dtype(window))
+    total = wide[:, :width] * weight[0]
+    for tap in range(1, CONV_HISTORY + 1):
+        total += wide[:, tap : tap + width] * weight[tap]
+    return whole_lanes(silu, total).to(window.dtype)
