@@ -1,0 +1,1 @@
+"""From an artifact's bindings to parameters that the layers multiply by."""

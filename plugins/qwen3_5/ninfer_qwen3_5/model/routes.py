@@ -1,0 +1,105 @@
+"""The two ways through a layer: many tokens of one sequence, or a few tokens of several.
+
+A route chooses the op of each step; layers call it and stay the same. The chunk route advances the
+recurrent state in its slot. The verify route leaves the state alone and writes records, which the
+next forward folds in once it is known how many of them were committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ninfer_core.ops.contracts.values import KvCache, PagedRows, WeightMatrix
+from ninfer_core.ops.table import Ops
+from ninfer_qwen3_5.model.state import GdnState, ModelState
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the rows of a call stand: rotary tables f32[T, R/2] and physical places of keys."""
+
+    rows: PagedRows
+    kv_slots: Tensor
+    cos: Tensor
+    sin: Tensor
+
+
+class Route(Protocol):
+    @property
+    def ops(self) -> Ops: ...
+
+    @property
+    def place(self) -> Placement: ...
+
+    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor: ...
+
+    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor: ...
+
+    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor: ...
+
+    def recur(
+        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRoute:
+    """n tokens of one sequence whose state lies in ``slot`` i64[1]."""
+
+    ops: Ops
+    place: Placement
+    slot: Tensor
+
+    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor:
+        return self.ops.linear_prefill(x_TK, weight)
+
+    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor:
+        return self.ops.paged_prefill_attention(q_TnD, cache, self.place.rows, scale)
+
+    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
+        return self.ops.causal_conv_chunk(x_TC, weight, state.history, self.slot)
+
+    def recur(
+        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    ) -> Tensor:
+        return self.ops.gdn_chunk(
+            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slot, key_heads
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRoute:
+    """W tokens of each of B sequences, row invariant; their states lie in ``slots`` i64[B]."""
+
+    ops: Ops
+    place: Placement
+    slots: Tensor
+
+    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor:
+        return self.ops.linear_decode(x_TK, weight)
+
+    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor:
+        return self.ops.paged_decode_attention(q_TnD, cache, self.place.rows, scale)
+
+    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
+        return self.ops.causal_conv_verify(
+            x_TC, weight, state.history, self.slots, state.records
+        )
+
+    def recur(
+        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    ) -> Tensor:
+        return self.ops.gdn_verify(
+            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slots, key_heads, state.records
+        )
+
+
+def fold(ops: Ops, state: ModelState, slots: Tensor, counts: Tensor, key_heads: int) -> None:
+    """Advance ``slots`` i64[B] by the first ``counts`` i32[B] records of the last verify."""
+    for layer in state.gdn_layers():
+        ops.causal_conv_fold(layer.history, slots, layer.records, counts)
+        ops.gdn_fold(layer.recurrent, slots, key_heads, layer.records, counts)

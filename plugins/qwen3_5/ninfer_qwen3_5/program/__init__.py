@@ -1,0 +1,1 @@
+"""Sequences, stores and finite units of one model instance, behind the Program contract."""

@@ -1,0 +1,164 @@
+"""Context transactions: bind a sequence to its stores, or pause it for a later replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ninfer_core.contract.checkpoints import (
+    Aborted,
+    BindRequest,
+    Bound,
+    ContextResult,
+    Paused,
+    Plan,
+    PlanKind,
+    ResumeKind,
+    ResumeState,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.events import ReuseReason
+from ninfer_core.contract.resources import SequenceHandle
+from ninfer_core.store.demand import Demand
+from ninfer_core.store.handles import HandleTable
+from ninfer_core.store.reservations import Reservation
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.sampler import Sampler
+from ninfer_qwen3_5.program.sequence import Sequence, SequenceId
+from ninfer_qwen3_5.program.stores import ROWS, STATE, Stores
+
+BIND_DEMAND = Demand({STATE: 1, ROWS: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class PausedSequence:
+    """What a replay needs: the request, what it generated, and the frontier it had."""
+
+    request: BindRequest
+    generated: tuple[int, ...]
+    frontier: int
+
+
+class ImmediateTransaction:
+    """A context transaction whose work is done at its first ``advance``."""
+
+    def __init__(
+        self, kind: PlanKind, work: Callable[[], ContextResult], ended: Callable[[], None]
+    ) -> None:
+        self.kind = kind
+        self._work: Callable[[], ContextResult] | None = work
+        self._ended = ended
+
+    def advance(self) -> ContextResult:
+        """The result, once."""
+        if self._work is None:
+            raise EngineFailure(f"a {self.kind.value} transaction was advanced past its result")
+        work, self._work = self._work, None
+        try:
+            return work()
+        finally:
+            self._ended()
+
+    def cancel(self) -> None:
+        """Before the first ``advance``: the result becomes Aborted. Afterwards nothing is open."""
+        if self._work is not None:
+            kind = self.kind.value
+            self._work = lambda: Aborted(f"the {kind} was cancelled before it started")
+
+
+class Contexts:
+    """Installs and removes sequences; at most one transaction is open."""
+
+    def __init__(self, stores: Stores, state: ModelState, sampler: Sampler) -> None:
+        self._stores = stores
+        self._state = state
+        self._sampler = sampler
+        self._open = False
+        self.sequences: HandleTable[Sequence, SequenceId] = HandleTable("sequence", SequenceId)
+        self._paused: HandleTable[PausedSequence, SequenceId] = HandleTable("paused", SequenceId)
+
+    def begin(self, plan: Plan) -> ImmediateTransaction:
+        """Open the planned transaction. Raises EngineFailure while another one is open."""
+        if self._open:
+            raise EngineFailure("a context transaction began while another one was open")
+        plan.consume()
+        detail = plan.detail
+        work: Callable[[], ContextResult]
+        if isinstance(detail, BindRequest):
+            request = detail
+            work = lambda: self._bind(request)  # noqa: E731
+        elif isinstance(detail, SequenceHandle):
+            handle = detail
+            work = lambda: self._pause(handle)  # noqa: E731
+        else:
+            raise EngineFailure("a plan of another program was begun")
+        self._open = True
+        return ImmediateTransaction(plan.kind, work, self._end)
+
+    def discard(self, resume: ResumeState) -> None:
+        self._paused.remove(resume)
+
+    def require_paused(self, resume: ResumeState) -> None:
+        self._paused.get(resume)
+
+    def remove(self, handle: SequenceHandle) -> Demand:
+        """Release everything a resident sequence holds; returns how much that was."""
+        sequence = self.sequences.get(handle)
+        if sequence.busy:
+            raise EngineFailure("a sequence was ended while a unit held it")
+        pages = self._stores.spaces.footprint(sequence.space).units
+        self._stores.spaces.release(sequence.space)
+        self._stores.slots.release(sequence.slot)
+        self._stores.rows.release(sequence.row)
+        self.sequences.remove(handle)
+        return Demand({"main": pages, STATE: 1})
+
+    def close(self) -> None:
+        for sequence in list(self.sequences.values()):
+            sequence.busy = False
+        self._open = False
+
+    def _end(self) -> None:
+        self._open = False
+
+    def _bind(self, request: BindRequest) -> ContextResult:
+        grant = self._stores.reserve(BIND_DEMAND)
+        if not isinstance(grant, Reservation):
+            return Aborted(f"{grant.axis} ran out between plan and start")
+        past = self._resume_source(request)
+        space = self._stores.spaces.create(request.publication_order)
+        sequence = Sequence(request, space, grant.draw(STATE), grant.draw(ROWS))
+        grant.settle()
+        if past is not None:
+            sequence.generated = list(past.generated)
+            sequence.replay_to = past.frontier
+        self._stores.spaces.bind_row(space, sequence.row.index)
+        self._state.clear_slot(sequence.slot.index)
+        self._sampler.admit(sequence)
+        made = self.sequences.insert(sequence)
+        return Bound(
+            sequence=SequenceHandle(*made),
+            phase=sequence.phase,
+            reused_tokens=0,
+            reuse_reason=_root_reason(request),
+        )
+
+    def _resume_source(self, request: BindRequest) -> PausedSequence | None:
+        if request.source is None:
+            return None
+        if not isinstance(request.source, ResumeState):
+            raise EngineFailure(f"no checkpoint stands behind {request.source}")
+        return self._paused.remove(request.source)
+
+    def _pause(self, handle: SequenceHandle) -> ContextResult:
+        sequence = self.sequences.get(handle)
+        ledger = sequence.ledger_length
+        frontier = max(sequence.frontier, sequence.replay_to)
+        past = PausedSequence(sequence.request, tuple(sequence.generated), frontier)
+        self.remove(handle)
+        made = self._paused.insert(past)
+        return Paused(ResumeState(*made, ResumeKind.REPLAY, frontier, ledger))
+
+
+def _root_reason(request: BindRequest) -> ReuseReason:
+    return request.source_reason

@@ -1,0 +1,126 @@
+"""What each kind of unit computes, as one call per unit under inference mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_qwen3_5.program.executor import Executor
+from ninfer_qwen3_5.program.sampler import token_logprobs
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.work import RowWork
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutcome:
+    """The last normed row [1, H] of a chunk and the prompt log-probabilities it gave."""
+
+    last_hidden: Tensor
+    scored: tuple[TokenLogprobs, ...]
+
+
+class Forwards:
+    """Runs units on rows whose pages are mapped; commits nothing."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._model = executor.model
+
+    def chunk(self, work: RowWork) -> ChunkOutcome:
+        """Prompt tokens from the frontier on, their state built in the staging slot."""
+        import torch
+
+        with torch.inference_mode():
+            sequence = work.sequence
+            start, stop = sequence.frontier, sequence.frontier + work.executed
+            hidden = self._staged(work, sequence.tokens(start, stop))
+            return ChunkOutcome(hidden[-1:], self._score(sequence, hidden, start, stop))
+
+    def replay(self, work: RowWork) -> tuple[TokenLogprobs, ...]:
+        """Accepted tokens again: the prompt by chunks, generated ones by the decode route.
+
+        Both routes are those that ran first, so that the state comes out equal to the bit.
+        """
+        import torch
+
+        with torch.inference_mode():
+            sequence = work.sequence
+            if work.staged is not None:
+                stop = sequence.frontier + work.executed
+                self._staged(work, sequence.tokens(sequence.frontier, stop))
+            else:
+                self._step_through(work)
+        return ()
+
+    def decode(self, works: Rows[RowWork]) -> Tensor:
+        """One token of every row; returns logits f32[B, V]."""
+        import torch
+
+        with torch.inference_mode():
+            sequences = [work.sequence for work in works]
+            self._executor.fold(sequences)
+            return self._model.logits(self._executor.verify(sequences))
+
+    def forced(self, works: Rows[RowWork], tokens: Rows[tuple[int, ...]]) -> None:
+        """The waiting token of each row, then its forced tokens but the last, which waits in turn."""
+        import torch
+
+        with torch.inference_mode():
+            for work, forced in zip(works, tokens, strict=True):
+                sequence = work.sequence
+                waiting = sequence.tokens(sequence.frontier, sequence.ledger_length)
+                run = [*waiting, *forced][: work.executed]
+                if len(waiting) != 1 or len(run) != work.executed:
+                    raise EngineFailure("a control unit needs exactly one token not yet run")
+                self._executor.fold([sequence])
+                self._staged(work, run)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """f32[T, V] of hidden rows."""
+        import torch
+
+        with torch.inference_mode():
+            return self._model.logits(hidden)
+
+    def _staged(self, work: RowWork, tokens: list[int]) -> Tensor:
+        sequence, staged = work.sequence, work.staged
+        assert staged is not None
+        self._executor.state.copy_slot(sequence.slot.index, staged.index)
+        stop = sequence.frontier + work.executed
+        return self._executor.chunk(sequence, stop, staged.index, tokens)
+
+    def _step_through(self, work: RowWork) -> None:
+        """All but the last step are folded at once; the last stays a record, as after decode."""
+        sequence, first = work.sequence, work.sequence.frontier
+        for step in range(work.executed):
+            self._executor.fold([sequence])
+            sequence.frontier = first + step
+            self._executor.verify([sequence])
+            sequence.unfolded = 1
+        sequence.frontier = first
+
+    def _score(
+        self, sequence: Sequence, hidden: Tensor, start: int, stop: int
+    ) -> tuple[TokenLogprobs, ...]:
+        """Log-probabilities of prompt tokens ``start + 1 .. stop`` (none past the prompt)."""
+        top = sequence.request.rules.prompt_logprobs
+        count = min(stop, sequence.prompt_length - 1) - start
+        if top is None or count <= 0:
+            return ()
+        import torch
+
+        targets = sequence.tokens(start + 1, start + 1 + count)
+        rows = self._model.ops.prompt_logprobs(
+            hidden[:count],
+            self._model.parameters.head,
+            self._model.addressable,
+            torch.tensor(targets, dtype=torch.int32),
+            top,
+        )
+        return tuple(token_logprobs(rows, targets, [top] * count))

@@ -1,0 +1,281 @@
+"""The Program of Qwen3.5: the contract's entry points, each a few lines over the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence as Rows
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.checkpoints import (
+    BindRequest,
+    Captured,
+    CheckpointAction,
+    CheckpointFacts,
+    Plan,
+    PlanKind,
+    Released,
+    RestoreWork,
+    ResumeKind,
+    ResumeState,
+    SequencePhase,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.resources import (
+    CapacitySummary,
+    CheckpointRef,
+    NeverFits,
+    ProgramLimits,
+    ResourceVector,
+    SequenceHandle,
+    Shortfall,
+)
+from ninfer_core.contract.units import (
+    ChunkRow,
+    ControlRow,
+    DecodeRow,
+    Launched,
+    PendingBatch,
+    Permit,
+    RowDecision,
+    UnitKind,
+    UnitNeed,
+)
+from ninfer_core.store.demand import Demand
+from ninfer_core.store.reservations import Reservation
+from ninfer_qwen3_5.program.context import BIND_DEMAND, Contexts, ImmediateTransaction
+from ninfer_qwen3_5.program.executor import Executor
+from ninfer_qwen3_5.program.forwards import Forwards
+from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
+from ninfer_qwen3_5.program.sampler import Sampler
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
+from ninfer_qwen3_5.program.work import RowWork, Settlement
+
+if TYPE_CHECKING:
+    from ninfer_qwen3_5.model.state import ModelState
+
+_STAGED = (UnitKind.PREFILL, UnitKind.CONTROL)
+
+
+class TextProgram:
+    """Units and resources of one text model (contract: ``Program``)."""
+
+    def __init__(
+        self,
+        limits: ProgramLimits,
+        stores: Stores,
+        state: ModelState,
+        executor: Executor,
+        sampler: Sampler,
+        device_bytes: Mapping[str, int],
+    ) -> None:
+        self._limits = limits
+        self._stores = stores
+        self._executor = executor
+        self._sampler = sampler
+        self._device_bytes = dict(device_bytes)
+        self._contexts = Contexts(stores, state, sampler)
+        self._settlement = Settlement(stores, sampler)
+        self._forwards = Forwards(executor)
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return self._limits
+
+    def capacity(self) -> CapacitySummary:
+        return self._stores.capacity(len(self._contexts.sequences), self._device_bytes)
+
+    def check(self) -> None:
+        """Raise StoreInvariantError if any ledger contradicts itself."""
+        self._stores.check()
+
+    def facts(self, ref: CheckpointRef) -> CheckpointFacts:
+        raise _no_checkpoint(ref)
+
+    def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
+        raise _no_checkpoint(ref)
+
+    def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
+        raise _no_checkpoint(ref)
+
+    def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
+        raise _no_checkpoint(ref)
+
+    def plan_capture(self, sequence: SequenceHandle) -> Plan | Shortfall | NeverFits:
+        self._contexts.sequences.get(sequence)
+        return NeverFits("checkpoints", 1, 0)
+
+    def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
+        raise _no_checkpoint(ref)
+
+    def revoke(self, resume: ResumeState) -> ResumeState:
+        """Pauses are replays already, so that nothing is held that could be given up."""
+        self._contexts.require_paused(resume)
+        return resume
+
+    def discard(self, resume: ResumeState) -> None:
+        self._contexts.discard(resume)
+
+    def plan_bind(self, request: BindRequest) -> Plan | Shortfall | NeverFits:
+        pages = self._stores.spaces.pool.capacity
+        tokens = request.prepared.length + request.rules.max_new_tokens
+        needed = -(-min(tokens, self._limits.max_context) // 64)
+        if needed > pages:
+            return NeverFits(MAIN, needed, pages)
+        short = self._stores.ledger.shortfall(BIND_DEMAND)
+        if short is not None:
+            axis = short.axes[0]
+            return Shortfall(axis.pool, axis.needed, axis.available)
+        return Plan(PlanKind.BIND, vector(BIND_DEMAND), request)
+
+    def plan_pause(
+        self, sequence: SequenceHandle, kind: ResumeKind
+    ) -> Plan | Shortfall | NeverFits:
+        self._idle(sequence)
+        if kind is ResumeKind.SNAPSHOT:
+            return NeverFits("host_bytes", 1, 0)
+        return Plan(PlanKind.PAUSE, ResourceVector(), sequence)
+
+    def begin(self, plan: Plan) -> ImmediateTransaction:
+        return self._contexts.begin(plan)
+
+    def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
+        record = self._contexts.sequences.get(sequence)
+        phase = record.phase
+        if phase is SequencePhase.DECODE:
+            kind = UnitKind.CONTROL if control else UnitKind.DECODE
+            return UnitNeed(kind, control or 1, False)
+        stop = self._chunk_stop(record)
+        if phase is SequencePhase.REPLAY:
+            return UnitNeed(UnitKind.REPLAY, stop - record.frontier, stop == record.replay_to)
+        return UnitNeed(UnitKind.PREFILL, stop - record.frontier, stop == record.prompt_length)
+
+    def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
+        record = self._contexts.sequences.get(sequence)
+        pages = self._stores.spaces.growth(record.space, record.frontier + need.tokens)
+        staging = int(self._stages(record, need))
+        demand = Demand({MAIN: pages, STATE: staging})
+        grant = self._stores.reserve(demand)
+        if not isinstance(grant, Reservation):
+            return grant
+        return Permit(sequence, need, vector(demand), grant)
+
+    def settle(self, permit: Permit) -> None:
+        permit.consume()
+        assert isinstance(permit.detail, Reservation)
+        permit.detail.settle()
+
+    def launch_prefill(self, row: ChunkRow) -> Launched:
+        record, work = self._open(row.sequence, row.permit, UnitKind.PREFILL)
+        last = row.permit.need.last and record.request.rules.max_new_tokens > 0
+        if not last:
+            return ChunkLaunch(
+                UnitKind.PREFILL,
+                row.sequence,
+                work,
+                lambda: self._forwards.chunk(work).scored,
+                self._settlement.advance,
+            )
+        outcome = self._forwards.chunk(work)
+        return SampledLaunch(
+            UnitKind.PREFILL,
+            [row.sequence],
+            [work],
+            [row.masks],
+            self._sampler,
+            lambda: self._forwards.logits(outcome.last_hidden),
+            outcome.scored,
+        )
+
+    def launch_replay(self, row: ChunkRow) -> Launched:
+        _, work = self._open(row.sequence, row.permit, UnitKind.REPLAY)
+        return ChunkLaunch(
+            UnitKind.REPLAY,
+            row.sequence,
+            work,
+            lambda: self._forwards.replay(work),
+            self._settlement.advance,
+        )
+
+    def launch_decode(self, rows: Rows[DecodeRow], *, ahead_of: Launched | None = None) -> Launched:
+        if ahead_of is not None:
+            raise EngineFailure("this device computes when asked and launches nothing ahead")
+        works = [self._open(row.sequence, row.permit, UnitKind.DECODE)[1] for row in rows]
+        return SampledLaunch(
+            UnitKind.DECODE,
+            [row.sequence for row in rows],
+            works,
+            [row.masks for row in rows],
+            self._sampler,
+            lambda: self._forwards.decode(works),
+        )
+
+    def launch_control(self, rows: Rows[ControlRow]) -> Launched:
+        works = []
+        for row in rows:
+            if len(row.token_ids) != row.permit.need.tokens:
+                raise EngineFailure("a control row forces another number of tokens than permitted")
+            works.append(self._open(row.sequence, row.permit, UnitKind.CONTROL)[1])
+        tokens = [row.token_ids for row in rows]
+        return ForcedLaunch(
+            [row.sequence for row in rows],
+            works,
+            tokens,
+            lambda: self._forwards.forced(works, tokens),
+        )
+
+    def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
+        pending.consume()
+        self._settlement.commit(_works(pending), pending.rows, decisions)
+
+    def abort(self, pending: PendingBatch) -> None:
+        pending.consume()
+        for work in _works(pending):
+            self._settlement.roll_back(work)
+
+    def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
+        """Release the sequence. This Program keeps no checkpoint, so ``keep`` frees all the same."""
+        return Released(vector(self._contexts.remove(sequence)))
+
+    def close(self) -> None:
+        self._contexts.close()
+
+    def _idle(self, handle: SequenceHandle) -> Sequence:
+        record = self._contexts.sequences.get(handle)
+        if record.busy:
+            raise EngineFailure("a sequence was moved while a unit held it")
+        return record
+
+    def _chunk_stop(self, record: Sequence) -> int:
+        """The next split: a multiple of the chunk size, or where the phase ends."""
+        chunk = self._limits.prefill_chunk
+        bounds = [(record.frontier // chunk + 1) * chunk]
+        if record.frontier < record.prompt_length:
+            bounds.append(record.prompt_length)
+        if record.frontier < record.replay_to:
+            bounds.append(record.replay_to)
+        return min(bounds)
+
+    def _stages(self, record: Sequence, need: UnitNeed) -> bool:
+        in_prompt = record.frontier < record.prompt_length
+        return need.kind in _STAGED or (need.kind is UnitKind.REPLAY and in_prompt)
+
+    def _open(
+        self, handle: SequenceHandle, permit: Permit, kind: UnitKind
+    ) -> tuple[Sequence, RowWork]:
+        record = self._contexts.sequences.get(handle)
+        if permit.sequence != handle or permit.need.kind is not kind:
+            raise EngineFailure(f"a {kind.value} unit was launched with another permit")
+        staged = self._stages(record, permit.need)
+        return record, self._settlement.open(record, permit, staged=staged)
+
+
+def _works(pending: PendingBatch) -> tuple[RowWork, ...]:
+    works = pending.detail
+    if not isinstance(works, tuple):
+        raise EngineFailure("the batch comes from another program")
+    return works
+
+
+def _no_checkpoint(ref: CheckpointRef) -> EngineFailure:
+    return EngineFailure(f"this program publishes no checkpoint, so {ref} is stale")

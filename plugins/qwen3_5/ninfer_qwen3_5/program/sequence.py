@@ -1,0 +1,61 @@
+"""One resident sequence: its ledger, its frontier, and what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
+from ninfer_core.store.space import SpaceHandle
+from ninfer_core.store.units import Unit
+
+
+class SequenceId(NamedTuple):
+    owner: int
+    index: int
+    generation: int
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Mutable record, owned by the Program.
+
+    The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and is
+    at most one behind the ledger once the prompt has run. ``unfolded`` records of the last verify
+    are committed but not yet part of the state in ``slot``. ``replay_to`` is the frontier that a
+    resumed sequence had before it was paused.
+    """
+
+    request: BindRequest
+    space: SpaceHandle
+    slot: Unit
+    row: Unit
+    generated: list[int] = field(default_factory=list)
+    frontier: int = 0
+    unfolded: int = 0
+    replay_to: int = 0
+    busy: bool = False
+    released: bool = False
+    splits: list[int] = field(default_factory=list)
+
+    @property
+    def prompt_length(self) -> int:
+        return self.request.prepared.length
+
+    @property
+    def ledger_length(self) -> int:
+        return self.prompt_length + len(self.generated)
+
+    @property
+    def phase(self) -> SequencePhase:
+        if self.frontier < self.replay_to:
+            return SequencePhase.REPLAY
+        if self.frontier < self.prompt_length:
+            return SequencePhase.PREFILL
+        return SequencePhase.DECODE
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Ledger tokens ``start .. stop - 1``."""
+        prompt = self.request.prepared.token_ids[start:stop].tolist()
+        first = max(start, self.prompt_length) - self.prompt_length
+        return [*prompt, *self.generated[first : max(0, stop - self.prompt_length)]]
