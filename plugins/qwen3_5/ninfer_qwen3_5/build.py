@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import BuildRequest, FrontendRequest, Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
-from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
 from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend import open_frontend
 from ninfer_qwen3_5.load.text import load_text
-from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.executor import Executor
-from ninfer_qwen3_5.program.layout import Layout, StateBuilder
-from ninfer_qwen3_5.program.program import TextProgram
-from ninfer_qwen3_5.program.sampler import Sampler
-from ninfer_qwen3_5.program.scoring import TextScoring
-from ninfer_qwen3_5.program.stores import Stores
+from ninfer_qwen3_5.program.assemble import generation_program, scoring_program
 
 
 class Qwen35Instance:
@@ -67,9 +60,13 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
     frontend = _frontend(request)
     parameters = load_text(request.artifact, config, request.ops)
     model = TextModel(config, parameters, request.ops, frontend.vocab_size)
+    device = request.devices[0]
+    program: Program | ScoringProgram
     if request.purpose is Purpose.CAUSAL_SCORING:
-        return _scoring(request, config, model, frontend)
-    return _generation(request, config, model, frontend)
+        program, memory = scoring_program(model, request.budget, device)
+    else:
+        program, memory = generation_program(model, request.budget, device)
+    return Qwen35Instance(request.artifact.name, frontend, program, memory)
 
 
 def _refuse_features(request: BuildRequest) -> None:
@@ -97,53 +94,3 @@ def _frontend(request: BuildRequest) -> Frontend:
             options=request.frontend_options,
         )
     )
-
-
-def _generation(
-    request: BuildRequest, config: TextConfig, model: TextModel, frontend: Frontend
-) -> Qwen35Instance:
-    import torch
-
-    layout = Layout.plan(request.budget)
-    state, arenas = StateBuilder(config, layout, request.devices[0]).build()
-    tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
-    memory = {**{name: arena.capacity for name, arena in arenas.items()}}
-    memory["weights"] = weight_bytes(model)
-    stores = Stores(
-        layout, tables, memory["kv"] // layout.pages, memory["state"] // layout.slots
-    )
-    sampler = Sampler(model.ops, layout.rows, config.vocab_size, frontend.vocab_size)
-    limits = ProgramLimits(
-        max_context=request.budget.max_context,
-        max_concurrency=request.budget.max_concurrency,
-        prefill_chunk=request.budget.prefill_chunk,
-        vocab_rows=config.vocab_size,
-    )
-    executor = Executor(model, state, tables)
-    program = TextProgram(limits, stores, state, executor, sampler, memory)
-    return Qwen35Instance(request.artifact.name, frontend, program, memory)
-
-
-def _scoring(
-    request: BuildRequest, config: TextConfig, model: TextModel, frontend: Frontend
-) -> Qwen35Instance:
-    pages = -(-request.budget.max_context // PAGE_TOKENS)
-    layout = Layout(pages=pages, pages_per_sequence=pages, slots=1, rows=1)
-    state: ModelState
-    state, arenas = StateBuilder(config, layout, request.devices[0]).build()
-    memory = {name: arena.capacity for name, arena in arenas.items()}
-    memory["weights"] = weight_bytes(model)
-    program = TextScoring(
-        model, state, request.budget.max_context, request.budget.prefill_chunk, pages
-    )
-    return Qwen35Instance(request.artifact.name, frontend, program, memory)
-
-
-def weight_bytes(model: TextModel) -> int:
-    """Bytes of the resident weight matrices, shared ones counted once."""
-    parameters = model.parameters
-    matrices = [parameters.embedding, parameters.head]
-    for layer in parameters.layers:
-        matrices += [layer.mixer.inputs, layer.mixer.output, layer.mlp.inputs, layer.mlp.output]
-    planes = {plane.data_ptr(): plane for m in matrices for plane in m.planes.values()}
-    return sum(plane.numel() * plane.element_size() for plane in planes.values())

@@ -1,0 +1,154 @@
+"""Random dense checkpoints of the real architecture, made by the independent implementation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+from ninfer_core.artifact import open_artifact
+from ninfer_core.contract.instance import Budget
+from ninfer_core.device.cpu import open_device
+from ninfer_core.ops.select import reference_ops
+from ninfer_core.testing.program_driver import ProgramDriver
+from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.convert import convert_checkpoint
+from ninfer_qwen3_5.load.text import load_text
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.assemble import generation_program
+from ninfer_qwen3_5.program.program import TextProgram
+
+BASE = {
+    "vocab_size": 320,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "intermediate_size": 96,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+}
+SHAPES: dict[str, dict[str, object]] = {
+    "untied": {},
+    "tied": {"tie_word_embeddings": True},
+    "wide_values": {"linear_num_value_heads": 6, "linear_value_head_dim": 32},
+    "one_kv_head": {"num_key_value_heads": 1, "intermediate_size": 160},
+    "large_head": {"head_dim": 64, "hidden_size": 128},
+    "all_attention_last": {"num_hidden_layers": 6, "layer_types": ["linear_attention"] * 4
+                           + ["full_attention"] * 2},
+    "equal_heads": {"linear_num_key_heads": 4, "tie_word_embeddings": True},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checkpoint with its oracle, and our model over the artifact converted from it."""
+
+    name: str
+    path: Path
+    oracle: Qwen3_5ForCausalLM
+    model: TextModel
+    head_rows: list[int]
+
+    def driver(self, **budget: int) -> ProgramDriver:
+        return ProgramDriver(self.program(**budget))
+
+    def program(self, **budget: int) -> TextProgram:
+        sizes = {"max_context": 512, "max_concurrency": 8, "prefill_chunk": 64, **budget}
+        return generation_program(self.model, Budget(**sizes), open_device(0))[0]
+
+
+def _config(overrides: dict[str, object]) -> Qwen3_5TextConfig:
+    merged = {**BASE, **overrides}
+    rotary = int(merged["head_dim"]) // 4 // 2  # type: ignore[call-overload]
+    third = rotary // 3 if rotary % 3 == 0 else (rotary - rotary // 3) // 2
+    section = [rotary - 2 * third, third, third]
+    merged["rope_parameters"] = {
+        "rope_type": "default",
+        "rope_theta": 1e7,
+        "partial_rotary_factor": 0.25,
+        "mrope_section": section,
+        "mrope_interleaved": True,
+    }
+    return Qwen3_5TextConfig(**copy.deepcopy(merged))
+
+
+def _randomise(model: Qwen3_5ForCausalLM, seed: int) -> None:
+    """Fresh models hide wrong norm conventions behind zeros and ones; these do not."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if name.endswith("A_log"):
+                parameter.copy_(noise.abs().add(0.1).log())
+            elif "norm" in name or name.endswith("dt_bias"):
+                parameter.add_(0.3 * noise)
+            elif "conv1d" in name:
+                parameter.copy_(0.5 * noise)
+            elif "embed_tokens" in name or "lm_head" in name:
+                parameter.copy_(0.4 * noise)
+            else:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+
+
+def _tokenizer_files(path: Path, vocab: int) -> None:
+    from tokenizers import Tokenizer, models
+
+    names = {f"t{i}": i for i in range(vocab - 16)}
+    Tokenizer(models.WordLevel(names, unk_token="t0")).save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text('{"eos_token": "t1"}')
+
+
+@pytest.fixture(scope="session")
+def build_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Case]]:
+    """Builds each named shape once."""
+    made: dict[str, Case] = {}
+
+    def build(name: str) -> Case:
+        if name not in made:
+            made[name] = _build(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    yield build
+
+
+def _build(name: str, path: Path) -> Case:
+    torch.manual_seed(0)
+    oracle = Qwen3_5ForCausalLM(_config(SHAPES[name])).float().eval()
+    _randomise(oracle, seed=len(name))
+    source = path / "checkpoint"
+    oracle.save_pretrained(source)
+    _tokenizer_files(source, oracle.config.vocab_size)
+    target = path / "model.ninfer"
+    convert_checkpoint(source, target, recipe="fp32")
+    with open_artifact(target) as artifact:
+        config = TextConfig.from_json(artifact.component("text").config)
+        rows: list[int] = []
+        ops = reference_ops()
+        counted = replace(ops, lm_head=_counting(ops.lm_head, rows))
+        parameters = load_text(artifact, config, counted)
+    model = TextModel(config, parameters, counted, oracle.config.vocab_size)
+    return Case(name, target, oracle, model, rows)
+
+
+def _counting(lm_head: Callable[..., torch.Tensor], rows: list[int]) -> Callable[..., torch.Tensor]:
+    """The head, noting how many rows each call computes and keeping the logits."""
+
+    def counted(hidden: torch.Tensor, *rest: object) -> torch.Tensor:
+        rows.append(hidden.shape[0])
+        return lm_head(hidden, *rest)
+
+    return counted
