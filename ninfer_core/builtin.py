@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ninfer_core import hookimpl
 from ninfer_core.hookspecs import (
     CachePolicyEntry,
+    CommandEntry,
     DeviceEntry,
     KvFormatEntry,
     OpBackendEntry,
@@ -60,4 +61,19 @@ def ninfer_cache_policies() -> Iterable[CachePolicyEntry]:
         name="off",
         summary="Keep no context after a request has ended",
         load="ninfer_core.engine.policies:OffPolicy",
+    )
+
+
+@hookimpl
+def ninfer_commands() -> Iterable[CommandEntry]:
+    """Offer the commands about the installation itself."""
+    yield CommandEntry(
+        name="plugins",
+        help="List the installed plug-ins and what is wrong with any.",
+        load="ninfer_core.cli.commands:plugins_command",
+    )
+    yield CommandEntry(
+        name="env",
+        help="Show versions, devices and settings, for a bug report.",
+        load="ninfer_core.cli.environment:env_command",
     )

@@ -57,6 +57,8 @@ def resolve_model(
 
 
 def _resolve(model: str, host: PluginHost, note: str | None) -> ResolvedModel:
+    if not model.strip():
+        raise ModelNotFound("MODEL is empty", hint="name a file, a directory or a model source")
     if _is_source(model, host):
         path = Path(host.load(MODEL_SOURCES, model, "resolve")())
         return ResolvedModel(path=path, kind=_kind(path), source=model, note=note)
@@ -71,7 +73,7 @@ def _resolve(model: str, host: PluginHost, note: str | None) -> ResolvedModel:
 
 
 def _is_source(model: str, host: PluginHost) -> bool:
-    if not model or os.sep in model or (os.altsep and os.altsep in model):
+    if os.sep in model or (os.altsep and os.altsep in model):
         return False
     try:
         host.provider(MODEL_SOURCES, model)

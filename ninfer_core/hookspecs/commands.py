@@ -33,7 +33,7 @@ class CommandSpecs:
 
         Since: api 1.0.
         Called: once per process, when plug-ins load; ``load`` runs only when invoked.
-        Returns: entries; ``plugins`` and ``env`` are core's own names.
+        Returns: entries; ``name`` is what follows ``ninfer``.
         Threading: main thread.
         Example::
 

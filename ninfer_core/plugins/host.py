@@ -67,6 +67,10 @@ class PluginHost:
         usable = [o for o in offers if not seam.active or self._is_active(o.plugin)]
         return tuple(cast("E", offer.entry) for offer in usable)
 
+    def described(self, seam: Seam[E]) -> tuple[E, ...]:
+        """As ``entries``, with those of active seams whose plug-ins were not named."""
+        return tuple(cast("E", offer.entry) for offer in self._registry.of_seam(seam))
+
     def get(self, seam: Seam[E], name: str) -> E:
         """The entry ``name`` of a seam.
 

@@ -48,7 +48,7 @@ def load_plugins(
 def host_of(plugins: Mapping[str, object], *, requested: Iterable[str] = ()) -> PluginHost:
     """An isolated host over plug-in objects in hand, for tests and embedding.
 
-    Nothing is discovered. Raises the ``PluginError`` of the first plug-in that cannot be registered.
+    Nothing is discovered. Raises the ``PluginError`` of the first plug-in that cannot register.
     """
     loading = Loading(Selection(requested=tuple(requested), strict=True), ())
     for name, plugin in plugins.items():
