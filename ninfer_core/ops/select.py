@@ -44,8 +44,8 @@ def select_ops(
 
     ``backend`` names it; otherwise the highest priority among those that accept the device, then
     the first by name. ``overrides`` gives single ops to another backend by name. Only chosen
-    backends are loaded. Raises OpError when no backend fits, a named one does not, an override names
-    no op, or a chosen backend lacks an op.
+    backends are loaded. Raises OpError when no backend fits, a named one does not, an override
+    names no op, or a chosen backend lacks an op.
     """
     offered = sorted(entries, key=lambda entry: (-entry.priority, entry.name))
     default = _named(offered, device, backend) if backend else _preferred(offered, device)

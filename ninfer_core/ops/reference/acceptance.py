@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import Acceptance, DraftLaw, DrawPurpose
-from ninfer_core.ops.reference.law import draw_index
+from ninfer_core.ops.reference.law import draw
 from ninfer_core.ops.reference.rng import uniform
 
 
@@ -22,52 +22,55 @@ def accept_drafts(
     seeds: Tensor,
     positions: Tensor,
 ) -> Acceptance:
-    sequences = drafts.shape[0]
-    width = laws.shape[0] // sequences
-    target = laws.view(sequences, width, -1)
-    places = positions.view(sequences, width)
-    outcomes = []
-    for row, (count, line) in enumerate(zip(live.tolist(), drafts.tolist(), strict=True)):
-        seed, place = seeds[row], places[row]
-        if draft_law is None:
-            outcomes.append(_match(target[row], line[:count], seed, place))
-        else:
-            q = _dense(draft_law, row, count, target.shape[2])
-            outcomes.append(_test(target[row], line[:count], q, seed, place))
-    accepted, tokens = torch.tensor(outcomes, dtype=torch.int32).unbind(1)
-    return Acceptance(accepted.contiguous(), tokens.contiguous())
+    target = laws.view(drafts.shape[0], drafts.shape[1] + 1, -1)
+    places = positions.view(target.shape[:2])
+    if draft_law is None:
+        return _match(target, drafts, live, seeds, places)
+    return _test(target, drafts, live, _dense(draft_law, target.shape[2]), seeds, places)
 
 
-def _match(target: Tensor, drafts: list[int], seed: Tensor, positions: Tensor) -> tuple[int, int]:
+def _match(
+    target: Tensor, drafts: Tensor, live: Tensor, seeds: Tensor, positions: Tensor
+) -> Acceptance:
     """One-hot drafts: draw as plain decoding would; a draft stands while it is what was drawn."""
-    for column in range(len(drafts) + 1):
-        token = _draw(target[column], seed, positions[column], DrawPurpose.DECODE)
-        if column == len(drafts) or token != drafts[column]:
-            return column, token
-    raise AssertionError("the loop returns at its last column")
+    drawn = draw(target, uniform(seeds.unsqueeze(1), positions, DrawPurpose.DECODE))
+    accepted = _leading(drawn[:, :-1] == drafts, live)
+    tokens = drawn.gather(1, accepted.unsqueeze(1)).squeeze(1)
+    return Acceptance(accepted.int(), tokens.int())
 
 
 def _test(
-    target: Tensor, drafts: list[int], q: Tensor, seed: Tensor, positions: Tensor
-) -> tuple[int, int]:
-    """Drafts drawn from q [K, V]: accept with min(1, p/q), else draw from what q left over."""
-    numbers = uniform(seed, positions, DrawPurpose.ACCEPT).tolist()
-    for column, draft in enumerate(drafts):
-        p = target[column]
-        if not numbers[column] * float(q[column, draft]) < float(p[draft]):
-            rest = (p - q[column]).clamp_min(0)
-            law = rest if float(rest.sum()) > 0 else p
-            return column, _draw(law, seed, positions[column], DrawPurpose.CORRECTION)
-    last = len(drafts)
-    return last, _draw(target[last], seed, positions[last], DrawPurpose.BONUS)
+    target: Tensor, drafts: Tensor, live: Tensor, q: Tensor, seeds: Tensor, positions: Tensor
+) -> Acceptance:
+    """Drafts drawn from q [B, K, V]: accept with min(1, p/q), else draw from what q left over."""
+    chosen = drafts.long().unsqueeze(2)
+    p_draft, q_draft = (law.gather(2, chosen).squeeze(2) for law in (target[:, :-1], q))
+    numbers = uniform(seeds.unsqueeze(1), positions[:, :-1], DrawPurpose.ACCEPT)
+    accepted = _leading(numbers * q_draft < p_draft, live)
+    everyone = torch.arange(target.shape[0])
+    law, place = target[everyone, accepted], positions[everyone, accepted]
+    rejected = accepted < live
+    rest = (law - q[everyone, accepted.clamp_max(q.shape[1] - 1)]).clamp_min(0)
+    left = rejected & (rest.sum(1) > 0)
+    tokens = draw(
+        torch.where(left.unsqueeze(1), rest, law),
+        torch.where(
+            rejected,
+            uniform(seeds, place, DrawPurpose.CORRECTION),
+            uniform(seeds, place, DrawPurpose.BONUS),
+        ),
+    )
+    return Acceptance(accepted.int(), tokens.int())
 
 
-def _draw(law: Tensor, seed: Tensor, position: Tensor, purpose: DrawPurpose) -> int:
-    return draw_index(law, float(uniform(seed, position, purpose)))
+def _leading(passed: Tensor, live: Tensor) -> Tensor:
+    """How many of the first ``live`` columns of bool[B, K] pass before one fails: i64[B]."""
+    columns = torch.arange(passed.shape[1])
+    return (passed & (columns < live.unsqueeze(1))).long().cumprod(1).sum(1)
 
 
-def _dense(law: DraftLaw, row: int, count: int, vocabulary: int) -> Tensor:
-    """The draft law of one sequence, f32[count, V]."""
-    ids, probs = law.ids[row, :count].long(), law.probs[row, :count]
-    dense = probs.new_zeros(count, vocabulary)
-    return dense.scatter_add_(1, ids.clamp_min(0), probs.masked_fill(ids < 0, 0))
+def _dense(law: DraftLaw, vocabulary: int) -> Tensor:
+    """f32[B, K, V] of a law on its support."""
+    dense = law.probs.new_zeros(*law.probs.shape[:2], vocabulary)
+    probs = law.probs.masked_fill(law.ids < 0, 0)
+    return dense.scatter_add_(2, law.ids.clamp_min(0).long(), probs)

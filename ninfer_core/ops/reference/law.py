@@ -40,23 +40,24 @@ def sample_tokens(
     if all(filtering.temperature <= 0 for filtering in filters):
         return logits.argmax(-1).int()
     width = logits.shape[0] // rows.seeds.shape[0]
-    numbers = uniform(rows.seeds.repeat_interleave(width), positions, purpose).tolist()
+    numbers = uniform(rows.seeds.repeat_interleave(width), positions, purpose)
     drawn = []
     for line, filtering, number in zip(logits, filters, numbers, strict=True):
         ids, probs = _candidates(line, filtering)
-        drawn.append(int(ids[draw_index(probs, number)]) if ids.shape[0] else 0)
+        drawn.append(int(ids[draw(probs, number)]) if ids.shape[0] else 0)
     return torch.tensor(drawn, dtype=torch.int32)
 
 
-def draw_index(weights: Tensor, number: float) -> int:
-    """The first index whose cumulated weight exceeds ``number`` in [0, 1) times their sum.
+def draw(weights: Tensor, numbers: Tensor) -> Tensor:
+    """First index whose cumulated weight exceeds ``number`` in [0, 1) times the sum: i64[...].
 
-    Without mass (all zero, or NaN) it is 0. Indices of weight 0 are never drawn otherwise.
+    weights [..., N], numbers [...]. Without mass (all zero, or NaN) it is 0; otherwise an index of
+    weight 0 is never drawn.
     """
-    sums = weights.double().cumsum(0)
-    target = number * float(sums[-1])
-    index = int(torch.searchsorted(sums, target, right=True))
-    return index if index < weights.shape[0] else 0
+    sums = weights.double().cumsum(-1)
+    targets = numbers.unsqueeze(-1) * sums[..., -1:]
+    index = torch.searchsorted(sums, targets, right=True).squeeze(-1)
+    return index.masked_fill(index == weights.shape[-1], 0)
 
 
 def _filters(rows: SamplingRows, count: int) -> list[_Filters]:

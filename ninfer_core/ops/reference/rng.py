@@ -25,14 +25,12 @@ def philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> tuple[in
 
 
 def uniform(seeds: Tensor, positions: Tensor, purpose: int, index: int = 0) -> Tensor:
-    """Numbers in [0, 1) with 24 bits, f32 of the common shape of ``seeds`` i64 and ``positions``.
+    """Numbers in [0, 1) with 24 bits, f32 of the shape of ``positions``; seeds i64 expand to it.
 
     The key is the seed's 64 bits, the counter ``(position, purpose, index div 4, 0)``, the word
     ``index mod 4``, shifted right by 8.
     """
-    positions = positions.long()
-    shape = torch.broadcast_shapes(seeds.shape, positions.shape)
-    seeds, positions = seeds.expand(shape), positions.expand(shape)
+    seeds, positions = seeds.expand_as(positions), positions.long()
     if seeds.numel() > _FEW:
         words = _philox_words(seeds, positions, purpose, index)
     else:
