@@ -15,9 +15,7 @@ class RequestError(NinferError):
 
     code = "request_error"
 
-    def __init__(
-        self, message: str, *, param: str | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.param = param
 
@@ -54,9 +52,7 @@ class InvalidSchema(RequestError):
 
     code = "invalid_json_schema"
 
-    def __init__(
-        self, message: str, *, pointer: str = "", param: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, pointer: str = "", param: str | None = None) -> None:
         super().__init__(message, param=param)
         self.pointer = pointer
 

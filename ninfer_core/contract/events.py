@@ -29,9 +29,7 @@ class FinishReason(enum.Enum):
         return self in _NATURAL
 
 
-_NATURAL = frozenset(
-    {FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.TOOL_CALLS}
-)
+_NATURAL = frozenset({FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.TOOL_CALLS})
 
 
 class ReuseReason(enum.Enum):
@@ -59,7 +57,7 @@ class GenerationStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDelta:
-    """A piece of tool call ``index``: ``id`` and ``name`` once, then JSON ``arguments`` fragments."""
+    """A piece of call ``index``: ``id`` and ``name`` once, then JSON ``arguments`` fragments."""
 
     index: int
     id: str | None = None

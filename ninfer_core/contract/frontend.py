@@ -98,9 +98,7 @@ class ColumnState(enum.Enum):
 class MaskProvider(Protocol):
     """Fills the token masks of one row; no lasting effect on the matcher."""
 
-    def fill(
-        self, drafts: Sequence[int], out: npt.NDArray[np.uint32]
-    ) -> tuple[ColumnState, ...]:
+    def fill(self, drafts: Sequence[int], out: npt.NDArray[np.uint32]) -> tuple[ColumnState, ...]:
         """Fill ``out`` u32[K+1, ceil(V/32)], column i after ``drafts[:i]``; bit set = allowed."""
         ...
 
@@ -177,7 +175,7 @@ class OutputSummary:
 
 
 class OutputSession(Protocol):
-    """Interprets one request's output: channels, stops, detokenisation, grammar, budget of thought."""
+    """Interprets one request's output: channels, stops, text, grammar, budget of thought."""
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -189,7 +187,7 @@ class OutputSession(Protocol):
         ...
 
     def preview(self, span: OutputSpan) -> OutputPreview:
-        """Interpret ``span`` after the committed output. Pure; a dropped preview leaves no trace."""
+        """Interpret ``span`` after the committed output; a dropped preview leaves no trace."""
         ...
 
     def commit(self, preview: OutputPreview) -> None:
@@ -238,9 +236,7 @@ class Frontend(Protocol):
         """Ids of ``text``; ``special`` recognises special-token spellings inside it."""
         ...
 
-    def detokenize(
-        self, token_ids: Sequence[int], *, skip_special: bool = False
-    ) -> str: ...
+    def detokenize(self, token_ids: Sequence[int], *, skip_special: bool = False) -> str: ...
 
     def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
         """The exact bytes of each token, for log-probability reports."""

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 class Matcher(Protocol):
     """The committed position of one request inside its grammar."""
 
-    def fill(
-        self, drafts: Sequence[int], out: npt.NDArray[np.uint32]
-    ) -> tuple[ColumnState, ...]:
+    def fill(self, drafts: Sequence[int], out: npt.NDArray[np.uint32]) -> tuple[ColumnState, ...]:
         """As :meth:`MaskProvider.fill`; leaves the matcher where it was."""
         ...
 

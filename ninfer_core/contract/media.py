@@ -60,8 +60,6 @@ class MediaEncoder(Protocol):
 class MediaFrontend(Protocol):
     """Decodes and preprocesses acquired bytes on the host."""
 
-    def prepare(
-        self, data: bytes, kind: Literal["image", "video"], options: Any
-    ) -> MediaItem:
+    def prepare(self, data: bytes, kind: Literal["image", "video"], options: Any) -> MediaItem:
         """Raises MediaError naming the part and the limit it broke."""
         ...

@@ -59,9 +59,7 @@ class Program(Protocol):
         """What each action would really free, given the references that survive it."""
         ...
 
-    def restore_work(
-        self, ref: CheckpointRef, prepared: PreparedPrompt
-    ) -> RestoreWork | None:
+    def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
         """Cost of adopting ``ref`` for ``prepared``; None when identities differ."""
         ...
 
@@ -89,9 +87,7 @@ class Program(Protocol):
         """The next unit; ``control`` is the number of forced tokens waiting, 0 for none."""
         ...
 
-    def reserve(
-        self, sequence: SequenceHandle, need: UnitNeed
-    ) -> Permit | Shortfall | NeverFits:
+    def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         """Room for ``need`` in all pools, or the first axis that lacks it, with nothing held."""
         ...
 

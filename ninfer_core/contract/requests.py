@@ -48,9 +48,7 @@ class CacheRequest:
                 param="session_key",
             )
         if len(self.markers) > MAX_CACHE_MARKERS:
-            raise InvalidRequest(
-                f"more than {MAX_CACHE_MARKERS} cache markers", param="markers"
-            )
+            raise InvalidRequest(f"more than {MAX_CACHE_MARKERS} cache markers", param="markers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +74,7 @@ class ToolChoice:
 class ResponseFormat:
     """A constraint on the final content. ``value`` is the schema, grammar, regex or choices."""
 
-    kind: Literal[
-        "text", "json_object", "json_schema", "grammar", "regex", "choice"
-    ] = "text"
+    kind: Literal["text", "json_object", "json_schema", "grammar", "regex", "choice"] = "text"
     value: Any = None
     name: str | None = None
     strict: bool = True
@@ -116,9 +112,7 @@ class PromptInput:
     cache: CacheRequest = CacheRequest()
 
     def __post_init__(self) -> None:
-        given = [
-            n for n in ("messages", "text", "token_ids") if getattr(self, n) is not None
-        ]
+        given = [n for n in ("messages", "text", "token_ids") if getattr(self, n) is not None]
         if len(given) != 1:
             raise InvalidRequest(
                 "give exactly one of messages, text or token_ids; "
@@ -139,8 +133,8 @@ class GenerationOptions:
     """How to continue the prompt, and when to stop.
 
     ``max_new_tokens`` None means as many as the context holds; a larger value is clamped to the
-    context and reported. ``logprobs`` k gives k alternatives per token; ``prompt_logprobs`` likewise
-    for prompt positions. ``queue_timeout`` and ``deadline`` are seconds from submit;
+    context and reported. ``logprobs`` k gives k alternatives per token; ``prompt_logprobs``
+    likewise for prompt positions. ``queue_timeout`` and ``deadline`` are seconds from submit;
     ``queue_timeout`` covers preparation too. ``thinking_budget`` counts reasoning tokens.
     """
 
@@ -167,9 +161,7 @@ class GenerationOptions:
         ):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise InvalidRequest(
-                    f"{name} is {value}; it must not be negative", param=name
-                )
+                raise InvalidRequest(f"{name} is {value}; it must not be negative", param=name)
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= MAX_LOGPROBS:

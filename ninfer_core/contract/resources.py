@@ -23,9 +23,7 @@ class ResourceVector:
         return (
             self.state_slots >= need.state_slots
             and self.host_bytes >= need.host_bytes
-            and all(
-                self.pages.get(pool, 0) >= count for pool, count in need.pages.items()
-            )
+            and all(self.pages.get(pool, 0) >= count for pool, count in need.pages.items())
         )
 
 
@@ -49,7 +47,7 @@ class NeverFits:
 
 @dataclass(frozen=True, slots=True)
 class SequenceHandle:
-    """A resident sequence. ``owner`` is the Program instance; a stale generation is an EngineFailure."""
+    """A resident sequence; a stale ``generation`` or a foreign ``owner`` is an EngineFailure."""
 
     owner: int
     index: int

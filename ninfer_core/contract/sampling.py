@@ -42,9 +42,7 @@ class SamplingParams:
                     param=name,
                 )
         if self.repetition_penalty <= 0:
-            raise InvalidRequest(
-                "repetition_penalty must be above 0", param="repetition_penalty"
-            )
+            raise InvalidRequest("repetition_penalty must be above 0", param="repetition_penalty")
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise InvalidRequest("seed must lie between 0 and 2**64 - 1", param="seed")
         if len(self.logit_bias) > MAX_LOGIT_BIAS:

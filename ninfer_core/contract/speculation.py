@@ -29,7 +29,7 @@ class DraftPhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetParts:
-    """The target's own pieces that a drafter may call: embedding, head, an attention layer, rope."""
+    """The target's pieces that a drafter may call: embedding, head, attention layer, rope."""
 
     embed: Any
     head: Any
@@ -39,7 +39,7 @@ class TargetParts:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``drafts`` i32[B, K]; ``q`` f32[B, K, V] of the law they were drawn from, None for one-hot."""
+    """``drafts`` i32[B, K]; ``q`` the law they were drawn from (an ops DraftLaw), or one-hot."""
 
     drafts: Any
     q: Any | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,8 +47,10 @@ SHAPES: dict[str, dict[str, object]] = {
     "wide_values": {"linear_num_value_heads": 6, "linear_value_head_dim": 32},
     "one_kv_head": {"num_key_value_heads": 1, "intermediate_size": 160},
     "large_head": {"head_dim": 64, "hidden_size": 128},
-    "all_attention_last": {"num_hidden_layers": 6, "layer_types": ["linear_attention"] * 4
-                           + ["full_attention"] * 2},
+    "all_attention_last": {
+        "num_hidden_layers": 6,
+        "layer_types": ["linear_attention"] * 4 + ["full_attention"] * 2,
+    },
     "equal_heads": {"linear_num_key_heads": 4, "tie_word_embeddings": True},
 }
 
@@ -113,7 +115,7 @@ def _tokenizer_files(path: Path, vocab: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def build_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Case]]:
+def build_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Builds each named shape once."""
     made: dict[str, Case] = {}
 
@@ -122,7 +124,7 @@ def build_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
             made[name] = _build(name, tmp_path_factory.mktemp(name))
         return made[name]
 
-    yield build
+    return build
 
 
 def _build(name: str, path: Path) -> Case:

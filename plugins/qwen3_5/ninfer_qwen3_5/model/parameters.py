@@ -25,7 +25,7 @@ class AttentionParameters:
 @dataclass(frozen=True, slots=True)
 class GdnParameters:
     """Gated delta net. ``inputs`` stacks q|k|v, z, b and a by rows; ``conv`` f32[4, C];
-    ``decay_rate`` = exp(A_log) and ``dt_bias`` f32[nv]; ``norm_scale`` f32[dv], not zero-centred."""
+    ``decay_rate`` = exp(A_log) and ``dt_bias`` f32[nv]; ``norm_scale`` f32[dv] as stored."""
 
     inputs: WeightMatrix
     output: WeightMatrix
@@ -45,7 +45,7 @@ class MlpParameters:
 
 @dataclass(frozen=True, slots=True)
 class LayerParameters:
-    """One decoder layer; the scales are ``1 + w`` of the checkpoint's zero-centred norms, f32[H]."""
+    """One decoder layer; scales f32[H] are ``1 + w`` of the checkpoint's zero-centred norms."""
 
     input_scale: Tensor
     mixer: AttentionParameters | GdnParameters

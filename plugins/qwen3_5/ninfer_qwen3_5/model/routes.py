@@ -66,9 +66,7 @@ class ChunkRoute:
     def recur(
         self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
     ) -> Tensor:
-        return self.ops.gdn_chunk(
-            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slot, key_heads
-        )
+        return self.ops.gdn_chunk(qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slot, key_heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +84,7 @@ class VerifyRoute:
         return self.ops.paged_decode_attention(q_TnD, cache, self.place.rows, scale)
 
     def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
-        return self.ops.causal_conv_verify(
-            x_TC, weight, state.history, self.slots, state.records
-        )
+        return self.ops.causal_conv_verify(x_TC, weight, state.history, self.slots, state.records)
 
     def recur(
         self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int

@@ -48,9 +48,7 @@ def generation_program(
     return program, memory
 
 
-def scoring_program(
-    model: TextModel, budget: Budget, device: Device
-) -> tuple[TextScoring, Memory]:
+def scoring_program(model: TextModel, budget: Budget, device: Device) -> tuple[TextScoring, Memory]:
     """The Program for offline scoring: one sequence, nothing shared."""
     pages = -(-budget.max_context // PAGE_TOKENS)
     layout = Layout(pages=pages, pages_per_sequence=pages, slots=1, rows=1)

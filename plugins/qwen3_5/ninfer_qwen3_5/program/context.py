@@ -17,14 +17,13 @@ from ninfer_core.contract.checkpoints import (
     ResumeState,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.events import ReuseReason
 from ninfer_core.contract.resources import SequenceHandle
 from ninfer_core.store.demand import Demand
-from ninfer_core.store.handles import HandleTable
+from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.sampler import Sampler
-from ninfer_qwen3_5.program.sequence import Sequence, SequenceId
+from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import ROWS, STATE, Stores
 
 BIND_DEMAND = Demand({STATE: 1, ROWS: 1})
@@ -74,8 +73,10 @@ class Contexts:
         self._state = state
         self._sampler = sampler
         self._open = False
-        self.sequences: HandleTable[Sequence, SequenceId] = HandleTable("sequence", SequenceId)
-        self._paused: HandleTable[PausedSequence, SequenceId] = HandleTable("paused", SequenceId)
+        self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
+            "sequence", SequenceHandle
+        )
+        self._paused: HandleTable[PausedSequence, Handle] = HandleTable("paused", Handle)
 
     def begin(self, plan: Plan) -> ImmediateTransaction:
         """Open the planned transaction. Raises EngineFailure while another one is open."""
@@ -135,12 +136,11 @@ class Contexts:
         self._stores.spaces.bind_row(space, sequence.row.index)
         self._state.clear_slot(sequence.slot.index)
         self._sampler.admit(sequence)
-        made = self.sequences.insert(sequence)
         return Bound(
-            sequence=SequenceHandle(*made),
+            sequence=self.sequences.insert(sequence),
             phase=sequence.phase,
             reused_tokens=0,
-            reuse_reason=_root_reason(request),
+            reuse_reason=request.source_reason,
         )
 
     def _resume_source(self, request: BindRequest) -> PausedSequence | None:
@@ -157,8 +157,8 @@ class Contexts:
         past = PausedSequence(sequence.request, tuple(sequence.generated), frontier)
         self.remove(handle)
         made = self._paused.insert(past)
-        return Paused(ResumeState(*made, ResumeKind.REPLAY, frontier, ledger))
+        return Paused(_replay_state(made, frontier, ledger))
 
 
-def _root_reason(request: BindRequest) -> ReuseReason:
-    return request.source_reason
+def _replay_state(made: Handle, frontier: int, ledger: int) -> ResumeState:
+    return ResumeState(made.owner, made.index, made.generation, ResumeKind.REPLAY, frontier, ledger)

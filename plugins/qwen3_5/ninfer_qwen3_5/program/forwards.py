@@ -68,7 +68,7 @@ class Forwards:
             return self._model.logits(self._executor.verify(sequences))
 
     def forced(self, works: Rows[RowWork], tokens: Rows[tuple[int, ...]]) -> None:
-        """The waiting token of each row, then its forced tokens but the last, which waits in turn."""
+        """The waiting token of each row, then its forced ones but the last, which waits next."""
         import torch
 
         with torch.inference_mode():

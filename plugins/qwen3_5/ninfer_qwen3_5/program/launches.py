@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence as Rows
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.frontend import MaskProvider
@@ -118,9 +119,7 @@ class ForcedLaunch(SingleUse):
 
     def collect(self) -> PendingBatch:
         self.consume()
-        return PendingBatch(
-            self.kind, self._rows, device_seconds=self._seconds, detail=self.works
-        )
+        return PendingBatch(self.kind, self._rows, device_seconds=self._seconds, detail=self.works)
 
 
 class ChunkLaunch(SingleUse):

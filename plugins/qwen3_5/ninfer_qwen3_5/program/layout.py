@@ -107,7 +107,8 @@ class StateBuilder:
     def _zeros(self, arena: Arena, shape: tuple[int, ...]) -> Tensor:
         import torch
 
-        return arena.tensor(shape, torch.float32).zero_()
+        made: Tensor = arena.tensor(shape, torch.float32)
+        return made.zero_()
 
 
 def _padded_bytes(shape: tuple[int, ...]) -> int:

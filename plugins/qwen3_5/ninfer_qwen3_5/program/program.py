@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as Rows
+from collections.abc import Mapping
+from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.checkpoints import (
@@ -234,7 +235,7 @@ class TextProgram:
             self._settlement.roll_back(work)
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
-        """Release the sequence. This Program keeps no checkpoint, so ``keep`` frees all the same."""
+        """Release the sequence; no checkpoint is kept, so ``keep`` frees all the same."""
         return Released(vector(self._contexts.remove(sequence)))
 
     def close(self) -> None:

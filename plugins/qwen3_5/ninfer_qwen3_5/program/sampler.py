@@ -104,8 +104,7 @@ class Sampler:
         rows = self._ops.logprobs(logits_BV, tokens, top)
         listed = token_logprobs(rows, tokens.tolist(), [count or 0 for count in asked])
         return [
-            () if count is None else (entry,)
-            for count, entry in zip(asked, listed, strict=True)
+            () if count is None else (entry,) for count, entry in zip(asked, listed, strict=True)
         ]
 
     def _fill(self, masks: Rows[MaskProvider | None]) -> tuple[TokenMasks | None, list[bool]]:
@@ -133,9 +132,7 @@ class Sampler:
         return self._settings
 
 
-def token_logprobs(
-    rows: LogprobRows, token_ids: Rows[int], tops: Rows[int]
-) -> list[TokenLogprobs]:
+def token_logprobs(rows: LogprobRows, token_ids: Rows[int], tops: Rows[int]) -> list[TokenLogprobs]:
     """The contract's form of a block of log-probabilities, ``tops`` alternatives of each row."""
     chosen = rows.chosen.tolist()
     ids, values = rows.top_ids.tolist(), rows.top_values.tolist()

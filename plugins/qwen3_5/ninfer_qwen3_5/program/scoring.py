@@ -73,9 +73,7 @@ class TextScoring:
         zero = torch.zeros(1, dtype=torch.int32)
         rows = PagedRows(self._tables, zero, zero + start, zero + (stop - start), stop - start)
         positions = torch.arange(start, stop, dtype=torch.int32).expand(3, -1)
-        route = ChunkRoute(
-            self._model.ops, self._model.place(rows, positions), torch.tensor([0])
-        )
+        route = ChunkRoute(self._model.ops, self._model.place(rows, positions), torch.tensor([0]))
         return self._model.forward(ids[start:stop], route, self._state)
 
     def _log_probs(self, hidden: Tensor, targets: Tensor) -> list[float]:

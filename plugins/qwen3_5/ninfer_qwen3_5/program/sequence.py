@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
 from ninfer_core.store.space import SpaceHandle
 from ninfer_core.store.units import Unit
 
 
-class SequenceId(NamedTuple):
-    owner: int
-    index: int
-    generation: int
-
-
 @dataclass(slots=True)
 class Sequence:
     """Mutable record, owned by the Program.
 
-    The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and is
-    at most one behind the ledger once the prompt has run. ``unfolded`` records of the last verify
-    are committed but not yet part of the state in ``slot``. ``replay_to`` is the frontier that a
+    The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
+    is at most one behind the ledger once the prompt has run. ``unfolded`` records of the last
+    verify are committed but not yet part of the state in ``slot``. ``replay_to`` is the frontier that a
     resumed sequence had before it was paused.
     """
 

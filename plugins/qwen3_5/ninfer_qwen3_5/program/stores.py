@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ninfer_core.contract.resources import (
     CapacitySummary,
@@ -10,11 +10,11 @@ from ninfer_core.contract.resources import (
     ResourceVector,
     Shortfall,
 )
+from ninfer_core.store.address_spaces import AddressSpaces
 from ninfer_core.store.block_tables import BlockTables
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.logical_pages import LogicalPages
 from ninfer_core.store.reservations import Ledger, Reservation
-from ninfer_core.store.spaces import AddressSpaces
 from ninfer_core.store.units import Plane, UnitPool
 from ninfer_qwen3_5.program.layout import Layout
 
@@ -37,7 +37,7 @@ class Stores:
         self.ledger = Ledger([self.pages, self.slots, self.rows])
         self.spaces = AddressSpaces(
             LogicalPages(self.pages),
-            BlockTables(layout.rows, layout.pages_per_sequence, tables.numpy()),
+            BlockTables(layout.rows, layout.pages_per_sequence, cast("Any", tables.numpy())),
         )
 
     def reserve(self, demand: Demand) -> Reservation | Shortfall | NeverFits:
