@@ -101,7 +101,7 @@ class AcceptDrafts(Protocol):
         seeds: Tensor,
         positions: Tensor,
     ) -> Acceptance:
-        """Lossless acceptance of K = W - 1 drafts per sequence.
+        """Lossless acceptance of K = W - 1 >= 1 drafts per sequence.
 
         Row ``(b, i)`` of ``laws`` f32[B * W, V] is the target's law p_i for the token that draft i
         proposes. Drafts are tested in order up to ``live[b]``; the first rejection ends the scan.
