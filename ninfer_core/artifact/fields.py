@@ -19,13 +19,17 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A JSON value and where it stands; each accessor returns the checked value or raises."""
+    """A JSON value and where it stands; each accessor returns the checked value or raises.
+
+    ``mend`` is the advice that its errors, and those of its members, carry.
+    """
 
     value: Any
     path: str
+    mend: str = DAMAGED
 
-    def fail(self, problem: str, mend: str = DAMAGED) -> NoReturn:
-        raise ArtifactError(self.path, problem, mend)
+    def fail(self, problem: str, mend: str | None = None) -> NoReturn:
+        raise ArtifactError(self.path, problem, mend or self.mend)
 
     def fields(self, *required: str, optional: tuple[str, ...] = ()) -> dict[str, Node]:
         """The members of an object with exactly these keys; a missing or unknown key raises."""
@@ -44,7 +48,19 @@ class Node:
     def members(self) -> Iterator[tuple[str, Node]]:
         """(key, member) of an object with free keys."""
         for key, value in self.mapping().items():
-            yield key, Node(value, f"{self.path}.{key}" if self.path else key)
+            yield key, self._member(key, value)
+
+    def find(self, key: str) -> Node | None:
+        """A member that may be absent or null."""
+        value = self.mapping().get(key)
+        return None if value is None else self._member(key, value)
+
+    def need(self, key: str) -> Node:
+        """A member that must be there; null counts as absent."""
+        return self.find(key) or self._member(key, None).fail("is missing")
+
+    def _member(self, key: str, value: Any) -> Node:
+        return Node(value, f"{self.path}.{key}" if self.path else key, self.mend)
 
     def mapping(self) -> dict[str, Any]:
         if type(self.value) is not dict:
@@ -57,7 +73,7 @@ class Node:
             self.fail(f"expected an array, found {_kind(self.value)}")
         if maximum is not None and len(self.value) > maximum:
             self.fail(f"has {len(self.value)} entries, at most {maximum} are allowed")
-        return [Node(value, f"{self.path}[{i}]") for i, value in enumerate(self.value)]
+        return [Node(value, f"{self.path}[{i}]", self.mend) for i, value in enumerate(self.value)]
 
     def text(self) -> str:
         """A non-empty printable string of at most 1024 characters."""
