@@ -15,8 +15,8 @@ class Sequence:
 
     The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
     is at most one behind the ledger once the prompt has run. ``unfolded`` records of the last
-    verify are committed but not yet part of the state in ``slot``. ``replay_to`` is the frontier that a
-    resumed sequence had before it was paused.
+    verify are committed but not yet part of the state in ``slot``. ``replay_to`` is the
+    frontier that a resumed sequence had before it was paused.
     """
 
     request: BindRequest
