@@ -57,9 +57,18 @@ def print_plugins(host: PluginHost, *, as_json: bool) -> None:
 
 
 def _notes(report: PluginReport) -> tuple[str, ...]:
-    provides = ", ".join(report.provides)
     trouble = "; ".join(part for part in (report.reason, report.mend) if part)
-    return tuple(line for line in (provides, trouble or report.unavailable) if line)
+    lines = (_provided(report.provides), trouble or report.unavailable)
+    return tuple(line for line in lines if line)
+
+
+def _provided(provides: tuple[str, ...]) -> str:
+    """``("command run", "command chat", "device cpu")`` as "command run, chat; device cpu"."""
+    by_noun: dict[str, list[str]] = {}
+    for title in provides:
+        noun, _, name = title.rpartition(" ")
+        by_noun.setdefault(noun, []).append(name)
+    return "; ".join(f"{noun} {', '.join(names)}" for noun, names in by_noun.items())
 
 
 def _print_json(host: PluginHost) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from ninfer_core.plugins.discovery import Candidate
@@ -23,6 +22,8 @@ def missing_requirement(requirements: tuple[str, ...]) -> str | None:
     """The first of ``requirements`` (PEP 508) that is not installed as asked, with the cause."""
     if not requirements:
         return None
+    from importlib.metadata import PackageNotFoundError, version
+
     from packaging.requirements import Requirement
 
     for text in requirements:

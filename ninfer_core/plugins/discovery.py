@@ -1,10 +1,15 @@
-"""Finding installed plug-ins from distribution metadata; nothing is imported here."""
+"""Finding installed plug-ins from distribution metadata; nothing is imported here.
+
+Reads the ``*.dist-info`` directories on the path, the standard record of installed distributions.
+``importlib.metadata`` would do, at 25 ms of imports per ``ninfer --help``.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageMetadata, distributions
 from typing import Final
 
 from ninfer_core.plugins.selection import normalise
@@ -32,25 +37,74 @@ def discover(path: Sequence[str] | None = None) -> tuple[Candidate, ...]:
     """
     found: list[Candidate] = []
     seen: set[str] = set()
-    for dist in distributions() if path is None else distributions(path=list(path)):
-        text = dist.read_text("entry_points.txt")
-        if text and f"[{GROUP}]" in text:
-            metadata = dist.metadata
-            name = normalise(metadata["Name"])
-            found += () if name in seen else _candidates(dist, metadata)
-            seen.add(name)
+    for info in _dist_infos(sys.path if path is None else path):
+        modules = _entry_points(_read(info, "entry_points.txt"))
+        if modules:
+            headers = _headers(_read(info, "METADATA"))
+            dist = headers["Name"][0]
+            if normalise(dist) not in seen:
+                seen.add(normalise(dist))
+                found += _candidates(modules, headers, os.path.dirname(info))
     return tuple(sorted(found, key=lambda c: (c.name, c.dist)))
 
 
-def _candidates(dist: Distribution, metadata: PackageMetadata) -> Iterator[Candidate]:
-    keywords = ",".join(metadata.get_all("Keywords") or ())
-    for entry_point in dist.entry_points.select(group=GROUP):
+def _candidates(
+    modules: dict[str, str], headers: dict[str, list[str]], location: str
+) -> Iterator[Candidate]:
+    keywords = ",".join(headers.get("Keywords", ())).split(",")
+    for name, module in modules.items():
         yield Candidate(
-            name=normalise(entry_point.name),
-            module=entry_point.module,
-            dist=metadata["Name"],
-            version=metadata["Version"],
-            location=str(dist.locate_file("")),
-            requires=tuple(metadata.get_all("Requires-Dist") or ()),
-            keywords=tuple(word.strip() for word in keywords.split(",")),
+            name=normalise(name),
+            module=module,
+            dist=headers["Name"][0],
+            version=headers["Version"][0],
+            location=location,
+            requires=tuple(headers.get("Requires-Dist", ())),
+            keywords=tuple(word.strip() for word in keywords),
         )
+
+
+def _dist_infos(path: Sequence[str]) -> Iterator[str]:
+    for folder in path:
+        try:
+            names = sorted(os.listdir(folder or "."))
+        except OSError:
+            continue
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".dist-info"))
+
+
+def _read(info: str, name: str) -> str:
+    try:
+        with open(os.path.join(info, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _entry_points(text: str) -> dict[str, str]:
+    """Name to module of section ``[ninfer]``."""
+    section, modules = "", {}
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[] ")
+        elif section == GROUP and "=" in line and not line.startswith("#"):
+            name, _, module = line.partition("=")
+            modules[name.strip()] = module.strip()
+    return modules
+
+
+def _headers(text: str) -> dict[str, list[str]]:
+    """The fields before the description; folded lines are joined."""
+    fields: dict[str, list[str]] = {"Name": [], "Version": []}
+    name = ""
+    for line in text.splitlines():
+        if not line:
+            break
+        if line[0].isspace() and name:
+            fields[name][-1] += f" {line.strip()}"
+        else:
+            name, _, value = line.partition(":")
+            fields.setdefault(name, []).append(value.strip())
+    fields["Name"] = fields["Name"] or ["unknown"]
+    fields["Version"] = fields["Version"] or ["0"]
+    return fields

@@ -176,8 +176,8 @@ class PluginHost:
         return PluginNotFound(f"no {seam.noun} is named {name!r}", hint=hint)
 
     def _not_installed(self, name: str) -> PluginNotFound:
-        installed = ", ".join(sorted(self._reports))
+        installed = ", ".join(sorted(self._reports)) or "none"
         return PluginNotFound(
-            f"plug-in {name} is not installed (installed: {installed or 'none'})",
-            hint=f"pip install ninfer-{name.replace('_', '-')}",
+            f"plug-in {name} is not installed",
+            hint=f"pip install ninfer-{name.replace('_', '-')}; installed: {installed}",
         )

@@ -1,5 +1,4 @@
 """The cases themselves; a subclass names what to check and overrides nothing."""
-# ruff: noqa: S101
 
 from __future__ import annotations
 
