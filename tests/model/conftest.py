@@ -14,7 +14,7 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 from ninfer_core.artifact import open_artifact
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.cpu import open_device
-from ninfer_core.ops.select import reference_ops
+from ninfer_core.ops.reference import OPS
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.convert import convert_checkpoint
@@ -75,9 +75,8 @@ class Case:
 
 def _config(overrides: dict[str, object]) -> Qwen3_5TextConfig:
     merged = {**BASE, **overrides}
-    rotary = int(merged["head_dim"]) // 4 // 2  # type: ignore[call-overload]
-    third = rotary // 3 if rotary % 3 == 0 else (rotary - rotary // 3) // 2
-    section = [rotary - 2 * third, third, third]
+    frequencies = range(int(merged["head_dim"]) // 8)  # type: ignore[call-overload]
+    section = [sum(j % 3 == axis for j in frequencies) for axis in range(3)]
     merged["rope_parameters"] = {
         "rope_type": "default",
         "rope_theta": 1e7,
@@ -101,7 +100,7 @@ def _randomise(model: Qwen3_5ForCausalLM, seed: int) -> None:
             elif "conv1d" in name:
                 parameter.copy_(0.5 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(0.4 * noise)
+                parameter.copy_(0.2 * noise)
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
 
@@ -139,8 +138,7 @@ def _build(name: str, path: Path) -> Case:
     with open_artifact(target) as artifact:
         config = TextConfig.from_json(artifact.component("text").config)
         rows: list[int] = []
-        ops = reference_ops()
-        counted = replace(ops, lm_head=_counting(ops.lm_head, rows))
+        counted = replace(OPS, lm_head=_counting(OPS.lm_head, rows))
         parameters = load_text(artifact, config, counted)
     model = TextModel(config, parameters, counted, oracle.config.vocab_size)
     return Case(name, target, oracle, model, rows)
