@@ -5,9 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninfer_core.ops.contracts.values import GdnRecords, KvCache, PagedRows, WeightMatrix
+from ninfer_core.ops.contracts.values import (
+    GdnRecords,
+    KvCache,
+    PagedRows,
+    SamplingRows,
+    WeightMatrix,
+)
 from ninfer_core.ops.reference import OPS
 from ninfer_core.ops.table import Ops
+
+NEUTRAL = {
+    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "presence": 0.0,
+    "frequency": 0.0, "repetition": 1.0, "seeds": 0, "bias_ids": (), "bias": (),
+    "banned_ids": (), "banned_before": 0,
+}  # fmt: skip
 
 
 class Operands:
@@ -65,9 +77,7 @@ def threads(request):
 def paged():
     """Build :class:`PagedRows` from page lists and starts."""
 
-    def build(
-        tables: list[list[int]], starts: list[int], live: list[int], width: int
-    ) -> PagedRows:
+    def build(tables: list[list[int]], starts: list[int], live: list[int], width: int) -> PagedRows:
         longest = max(map(len, tables))
         padded = [pages + [-1] * (longest - len(pages)) for pages in tables]
         return PagedRows(
@@ -88,5 +98,28 @@ def records():
     def build(slots: int, width: int, channels: int, kv: int, heads: int) -> GdnRecords:
         shapes = [(slots, width, size) for size in (channels, kv, heads, heads)]
         return GdnRecords(*(torch.full(shape, float("nan")) for shape in shapes))
+
+    return build
+
+
+@pytest.fixture
+def settings():
+    """Build :class:`SamplingRows` from dictionaries of what is not neutral, one per sequence."""
+
+    def build(*rows: dict) -> SamplingRows:
+        full = [NEUTRAL | row for row in rows]
+        kinds = {"top_k": torch.int32, "banned_before": torch.int32, "seeds": torch.int64}
+        columns = {}
+        for name in NEUTRAL:
+            values = [row[name] for row in full]
+            if isinstance(NEUTRAL[name], tuple):
+                longest = max(map(len, values))
+                unused = 0.0 if name == "bias" else -1
+                values = [list(value) + [unused] * (longest - len(value)) for value in values]
+                kind = torch.float32 if name == "bias" else torch.int32
+                columns[name] = torch.tensor(values, dtype=kind).view(len(full), longest)
+            else:
+                columns[name] = torch.tensor(values, dtype=kinds.get(name, torch.float32))
+        return SamplingRows(**columns)
 
     return build

@@ -86,9 +86,7 @@ def test_prefill_padding_is_zero(ops, operands, paged):
     cache, q = operands.cache(6, KV, SIZE), operands.normal(8, HEADS, SIZE)
     rows = paged([[3, 1]], starts=[0], live=[5], width=8)
     result = ops.paged_prefill_attention(q, cache, rows, SCALE)
-    torch.testing.assert_close(
-        result[4].double(), dense(q[4], cache, [3, 1], 5), rtol=0, atol=2e-6
-    )
+    torch.testing.assert_close(result[4].double(), dense(q[4], cache, [3, 1], 5), rtol=0, atol=2e-6)
     assert not result[5:].any()
 
 

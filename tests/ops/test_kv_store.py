@@ -86,9 +86,7 @@ def test_norm_rope_store_writes_its_slots_alone(ops, operands, slots):
     )
     assert queries.is_contiguous()
     assert torch.equal(fused, kept)
-    torch.testing.assert_close(
-        queries.double(), rotated(q, q_scale, positions), rtol=0, atol=2e-5
-    )
+    torch.testing.assert_close(queries.double(), rotated(q, q_scale, positions), rtol=0, atol=2e-5)
     expected = rotated(k, k_scale, positions)
     for row, slot in enumerate(slots):
         if slot < 0:

@@ -50,9 +50,7 @@ def test_row_route_gives_the_product_too(ops, operands, monkeypatch):
     assert by_rows.format == linear.ROWS
     x = operands.normal(5, 64)
     exact = x.double() @ weight.planes["weight"].double().T
-    torch.testing.assert_close(
-        ops.linear_decode(x, by_rows).double(), exact, rtol=0, atol=4e-6
-    )
+    torch.testing.assert_close(ops.linear_decode(x, by_rows).double(), exact, rtol=0, atol=4e-6)
     alone = torch.cat([ops.linear_decode(x[row : row + 1], by_rows) for row in range(5)])
     assert torch.equal(ops.linear_decode(x, by_rows), alone)
 

@@ -63,7 +63,7 @@ class SamplingLaw(Protocol):
         temperature <= 0: one-hot at the largest logit, lowest id on ties. Otherwise candidates are
         ordered by logit, ties by lower id; top-k keeps the first k; with p the softmax of
         ``logits / temperature`` over those, min-p keeps ``p >= min_p * max p`` and top-p the
-        shortest prefix with mass >= top_p (always at least one token); what both keep is
+        shortest prefix with mass >= top_p (at least one; all when top_p is 1); what both keep is
         renormalised. A row of -inf alone gives zeros.
         """
         ...
