@@ -1,0 +1,117 @@
+"""The application: routes, rules for every route, and failures as OpenAI error bodies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from ninfer_core import __version__
+from ninfer_core.contract.engine import EngineLike
+from ninfer_core.errors import NinferError
+from ninfer_gateway_http.bridge import ClientGone
+from ninfer_gateway_http.chat import router as chat
+from ninfer_gateway_http.errors import ErrorReply, error_reply
+from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.middleware import ApiKey, BodyLimit, RequestLog
+from ninfer_gateway_http.settings import ServerSettings
+
+models = APIRouter()
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> FastAPI:
+    """The ASGI application that serves ``engine``; the caller closes the engine."""
+    settings = settings or ServerSettings()
+    app = FastAPI(title="NInfer", version=__version__)
+    app.state.gateway = Gateway(engine, settings)
+    app.state.started = int(time.time())
+    app.include_router(chat)
+    app.include_router(models)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    if settings.api_keys:
+        app.add_middleware(ApiKey, keys=settings.api_keys)
+    app.add_middleware(RequestLog)
+    app.add_exception_handler(RequestValidationError, _invalid_body)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(ClientGone, _client_gone)
+    for kind in (NinferError, Exception):
+        app.add_exception_handler(kind, _failure)
+    return app
+
+
+@models.get("/health")
+async def health(request: Request) -> JSONResponse:
+    """200 while the engine accepts requests, else 503 with its state and the reason."""
+    availability = request.app.state.gateway.engine.availability()
+    body = {"status": "ok" if availability.ready else availability.state.value}
+    if availability.reason:
+        body["reason"] = availability.reason
+    return JSONResponse(body, 200 if availability.ready else 503)
+
+
+@models.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    """The one model that is served."""
+    return {"object": "list", "data": [_model(request)]}
+
+
+@models.get("/v1/models/{model:path}")
+async def get_model(model: str, request: Request) -> dict[str, Any]:
+    """The served model, by its name."""
+    request.app.state.gateway.check_model(model)
+    return _model(request)
+
+
+def _model(request: Request) -> dict[str, Any]:
+    gateway: Gateway = request.app.state.gateway
+    return {
+        "id": gateway.name,
+        "object": "model",
+        "created": request.app.state.started,
+        "owned_by": "ninfer",
+        "max_model_len": gateway.model.max_context,
+    }
+
+
+def _send(reply: ErrorReply) -> Response:
+    return JSONResponse(reply.body(), reply.status, headers=reply.headers)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    return _send(error_reply(error))
+
+
+async def _client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "invalid_request")
+    return _send(ErrorReply(status=error.status_code, message=str(error.detail), code=code))
+
+
+async def _invalid_body(request: Request, error: Exception) -> Response:
+    """A body that is not JSON, or a field of the wrong type: 400 with the field's name."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        message = f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}"
+        return _send(ErrorReply(status=400, message=message, code="invalid_json"))
+    param = _field(first["loc"][1:]) or None
+    message = f"{param or 'body'}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return _send(ErrorReply(status=400, message=message, code="invalid_request", param=param))
+
+
+def _field(path: Sequence[str | int]) -> str:
+    """``messages[0].role`` for ("messages", 0, "role")."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+

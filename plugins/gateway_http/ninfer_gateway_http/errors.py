@@ -1,0 +1,74 @@
+"""Failures as HTTP: status and the OpenAI error body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ninfer_core.contract.errors import ContextLengthExceeded, EngineFailure, RequestError
+
+
+class ModelNotFound(RequestError):
+    """The request names a model that this server does not serve."""
+
+    code = "model_not_found"
+
+
+_STATUS: Final = {
+    "model_not_found": 404,
+    "server_overloaded": 429,
+    "request_queue_timeout": 503,
+    "service_unavailable": 503,
+    "cancelled": 503,
+    "request_deadline_exceeded": 504,
+    "nonfinite_output": 500,
+}
+_TYPES: Final = {401: "authentication_error", 429: "rate_limit_error"}
+_RETRY_AFTER: Final = {429: "1", 503: "5"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorReply:
+    """One failure, ready to be sent. ``extra`` are further members of the error object."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        retry = _RETRY_AFTER.get(self.status)
+        return {"retry-after": retry} if retry else {}
+
+    def body(self) -> dict[str, Any]:
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        error = {
+            "message": self.message,
+            "type": _TYPES.get(self.status, kind),
+            "param": self.param,
+            "code": self.code,
+        }
+        return {"error": error | self.extra}
+
+
+def error_reply(error: Exception) -> ErrorReply:
+    """The reply for anything that a request can end with; an unexpected error shows no detail."""
+    if isinstance(error, RequestError):
+        return ErrorReply(
+            status=_STATUS.get(error.code, 400),
+            message=str(error),
+            code=error.code,
+            param=error.param,
+            extra=_numbers(error),
+        )
+    if isinstance(error, EngineFailure):
+        return ErrorReply(status=503, message=f"the engine failed: {error}", code="engine_failure")
+    return ErrorReply(status=500, message="internal error", code="internal_error")
+
+
+def _numbers(error: RequestError) -> dict[str, Any]:
+    if isinstance(error, ContextLengthExceeded):
+        return {"prompt_tokens": error.prompt_tokens, "max_context": error.max_context}
+    return {}

@@ -1,0 +1,22 @@
+"""What the server was started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Fixed at start. Times in seconds.
+
+    ``model_id`` replaces the model's own public name. Without ``api_keys`` everybody may call.
+    ``drain`` is how long running requests may finish after a stop signal. ``keep_alive`` is the
+    silence after which a stream sends a comment.
+    """
+
+    model_id: str | None = None
+    api_keys: tuple[str, ...] = ()
+    default_max_tokens: int | None = None
+    max_body_bytes: int = 64 << 20
+    keep_alive: float = 10.0
+    drain: float = 30.0

@@ -1,0 +1,54 @@
+"""Server-sent events: framing, and a response that owns what feeds it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+DONE: Final = b"data: [DONE]\n\n"
+
+
+def event(payload: Mapping[str, Any]) -> bytes:
+    """One event with ``payload`` as JSON in UTF-8."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    return b"data: " + text.encode() + b"\n\n"
+
+
+class EventStream(Response):
+    """Sends ``events`` as they come, then closes ``owner``.
+
+    It does not listen for the peer's leaving: the producer does, also while it waits for tokens.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        owner: contextlib.AsyncExitStack,
+        headers: Mapping[str, str],
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._events = events
+        self._owner = owner
+        self.init_headers({"cache-control": "no-store", **headers})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._owner:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            async for chunk in self._events:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
