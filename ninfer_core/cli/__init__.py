@@ -39,8 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(line: CommandLine) -> int:
-    if COMPLETE_VARIABLE in os.environ or line.head in _COMPLETION_OPTIONS:
+    if COMPLETE_VARIABLE in os.environ:
         return _complete(line)
+    if line.head in _COMPLETION_OPTIONS:
+        return _completion_script(line)
     if line.head == "plugins" and set(line.rest) <= {"--json"}:
         return _plugins(line)
     host = load_plugins(line.selection, warn=lambda text: _say("warning", text))
@@ -71,8 +73,13 @@ def _command(line: CommandLine, host: PluginHost) -> int:
 def _complete(line: CommandLine) -> int:
     from ninfer_core.cli.commands import complete
 
-    host = load_plugins(line.selection, check=False, warn=_silent)
-    return complete(host, [line.head, *line.rest] if line.head else [])
+    return complete(load_plugins(line.selection, check=False, warn=_silent))
+
+
+def _completion_script(line: CommandLine) -> int:
+    from ninfer_core.cli.commands import completion_script
+
+    return completion_script([str(line.head), *line.rest])
 
 
 def _say(kind: str, text: str) -> None:

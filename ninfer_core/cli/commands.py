@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
 from ninfer_core.cli.listing import print_plugins
@@ -32,13 +33,22 @@ def load_command(host: PluginHost, name: str) -> Any:
     return command
 
 
-def complete(host: PluginHost, args: Sequence[str]) -> int:
-    """Answer a shell's completion request, or install or show the completion script."""
-    root = typer.Typer(cls=RootGroup, rich_markup_mode=None)
-    root.callback()(_root_options)
-    group = cast("RootGroup", typer.main.get_command(root))
+def complete(host: PluginHost) -> int:
+    """Answer the completion request of a shell.
+
+    The group has no options of its own, because each would make Typer import pydantic.
+    """
+    get_completion_inspect_parameters()  # for its effect: it makes the shells known
+    group = RootGroup(name="ninfer", add_help_option=False, rich_markup_mode=None)
     group.host = host
-    return _run(group, args, "ninfer", host)
+    return _run(group, [], "ninfer", host)
+
+
+def completion_script(args: Sequence[str]) -> int:
+    """Install or show the completion script of a shell."""
+    root = typer.Typer(rich_markup_mode=None)
+    root.callback()(_no_options)
+    return _run(typer.main.get_command(root), args, "ninfer", None)
 
 
 def plugins_command(
@@ -69,11 +79,7 @@ class RootGroup(TyperGroup):
         return args[0], load_command(self.host, args[0]), args[1:]
 
 
-def _root_options(
-    plugin: Annotated[list[str] | None, typer.Option(help="Name a plug-in.")] = None,
-    no_plugin: Annotated[list[str] | None, typer.Option(help="Leave a plug-in out.")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-) -> None:
+def _no_options() -> None:
     """NInfer."""
 
 
@@ -89,7 +95,7 @@ def _app_of(loaded: Any, host: PluginHost, name: str) -> typer.Typer:
     return app
 
 
-def _run(command: Any, args: Sequence[str], prog_name: str, host: PluginHost) -> int:
+def _run(command: Any, args: Sequence[str], prog_name: str, host: PluginHost | None) -> int:
     try:
         command.main(list(args), prog_name=prog_name, obj=host)
     except SystemExit as end:
