@@ -45,9 +45,9 @@ def test_strided_rows_are_accepted(ops, operands):
 
 def test_row_route_gives_the_product_too(ops, operands, monkeypatch):
     weight = operands.weight(40, 64)
-    monkeypatch.setattr(linear, "_places_agree", lambda turned: False)
+    monkeypatch.setattr(linear, "_places_agree", lambda turned, block: False)
     by_rows = ops.prepare_linear(weight)
-    assert by_rows.format == linear.ROWS
+    assert by_rows.format == "reference.by_1"
     x = operands.normal(5, 64)
     exact = x.double() @ weight.planes["weight"].double().T
     torch.testing.assert_close(ops.linear_decode(x, by_rows).double(), exact, rtol=0, atol=4e-6)
@@ -55,17 +55,33 @@ def test_row_route_gives_the_product_too(ops, operands, monkeypatch):
     assert torch.equal(ops.linear_decode(x, by_rows), alone)
 
 
-def test_a_place_dependent_product_is_noticed(monkeypatch):
-    multiply = torch.mm
+def test_a_block_whose_places_differ_is_not_used(ops, operands, monkeypatch):
+    def even(a, b):
+        return torch.stack([torch.mv(b.T, row) for row in a])
 
     def skewed(a, b):
-        product = multiply(a, b)
-        product[5] = torch.nextafter(product[5], torch.tensor(9.0))
+        """A product whose fourth row is rounded otherwise."""
+        product = even(a, b)
+        product[3:4] = torch.nextafter(product[3:4], torch.tensor(9.0))
         return product
 
-    assert linear._places_agree(torch.randn(64, 32))
+    weight = operands.weight(32, 64)
+    monkeypatch.setattr(torch, "mm", even)
+    assert ops.prepare_linear(weight).format == "reference.by_4"
     monkeypatch.setattr(torch, "mm", skewed)
-    assert not linear._places_agree(torch.randn(64, 32))
+    assert ops.prepare_linear(weight).format == "reference.by_2"
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 8])
+def test_every_block_size_multiplies_every_count(ops, operands, monkeypatch, block):
+    weight = operands.weight(40, 64)
+    monkeypatch.setattr(linear, "_choose_block", lambda turned: block)
+    prepared = ops.prepare_linear(weight)
+    for count in (1, block, block + 1, 2 * block, 61):
+        x = operands.normal(count, 64)
+        exact = x.double() @ weight.planes["weight"].double().T
+        product = ops.linear_decode(x, prepared)
+        torch.testing.assert_close(product.double(), exact, rtol=0, atol=4e-6)
 
 
 def test_preparing_twice_changes_nothing(ops, operands):

@@ -1,9 +1,10 @@
 """Embedding, matrix products and heads.
 
 A BLAS product chooses its kernel by the number of rows, so its bits change with the batch. The
-decode route therefore multiplies exactly eight rows at a time, padded with zeros: the same kernel
-whatever the batch. That a row's place among the eight does not matter either is not BLAS's promise,
-so :func:`prepare_linear` tries it on each weight and otherwise multiplies row by row.
+decode route therefore multiplies blocks of a fixed number of rows, padded with zeros: the same
+kernel whatever the batch. That a row's place in the block does not matter either is not BLAS's
+promise (eight rows on AVX2 are six and two), so :func:`prepare_linear` tries it on each weight,
+with the threads that will serve it, and falls back to smaller blocks and in the end to single rows.
 """
 
 from __future__ import annotations
@@ -18,42 +19,41 @@ from ninfer_core.ops.contracts.values import LogprobRows, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.logprobs import join_rows, logprobs
 
-BLOCK = 8
-"""Rows of one product on the decode route."""
+_BLOCK_ROWS = {f"reference.by_{rows}": rows for rows in (1, 2, 4, 8)}
+"""Resident formats: a ``weight`` plane f32[columns, rows], multiplied by so many rows at a time."""
 
-BLOCKS = "reference.blocks"
-ROWS = "reference.rows"
+_CACHED_ELEMENTS = 1 << 19
+"""A weight up to this size is cheap to read twice, so one row should not pay for eight."""
+
 _PLAIN = frozenset({"fp32", "fp64", "bf16", "fp16"})
 _SCORED_ROWS = 128
 
 
 def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
-    if table.format in (BLOCKS, ROWS):
+    if table.format in _BLOCK_ROWS:
         return table.planes["weight"].index_select(1, ids).t().contiguous()
     rows = _plain(table).index_select(0, ids)
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
 def prepare_linear(weight: WeightMatrix) -> WeightMatrix:
-    if weight.format in (BLOCKS, ROWS):
+    if weight.format in _BLOCK_ROWS:
         return weight
     plane = _plain(weight)
     turned = plane.to(torch.promote_types(plane.dtype, torch.float32)).t().contiguous()
-    route = BLOCKS if _places_agree(turned) else ROWS
-    return WeightMatrix(route, weight.rows, weight.columns, MappingProxyType({"weight": turned}))
+    form = f"reference.by_{_choose_block(turned)}"
+    return WeightMatrix(form, weight.rows, weight.columns, MappingProxyType({"weight": turned}))
 
 
 def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
     turned = _prepared(weight)
-    if weight.format == ROWS:
-        return torch.cat([torch.mm(row, turned) for row in torch.split(x.contiguous(), 1)])
-    rows = x.shape[0]
-    if rows < BLOCK:
-        return torch.mm(pad(x, (0, 0, 0, BLOCK - rows)), turned)[:rows]
-    if rows == BLOCK:
-        return torch.mm(x.contiguous(), turned)
-    blocks = torch.split(pad(x, (0, 0, 0, -rows % BLOCK)), BLOCK)
-    return torch.cat([torch.mm(block, turned) for block in blocks])[:rows]
+    block, rows = _BLOCK_ROWS[weight.format], x.shape[0]
+    missing = -rows % block
+    filled = pad(x, (0, 0, 0, missing)) if missing else x.contiguous()
+    if rows + missing == block:
+        return torch.mm(filled, turned)[:rows]
+    products = [torch.mm(part, turned) for part in torch.split(filled, block)]
+    return torch.cat(products)[:rows]
 
 
 def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
@@ -81,11 +81,16 @@ def _mask_padding(logits: Tensor, addressable: int) -> Tensor:
     return logits
 
 
-def _places_agree(turned: Tensor) -> bool:
-    """Whether one row, put in all eight places, gives the same bits in each."""
+def _choose_block(turned: Tensor) -> int:
+    preferred = (4, 8, 2) if turned.numel() <= _CACHED_ELEMENTS else (8, 4, 2)
+    return next((rows for rows in preferred if _places_agree(turned, rows)), 1)
+
+
+def _places_agree(turned: Tensor, block: int) -> bool:
+    """Whether one row, put in every place of a block, gives the same bits in each."""
     generator = torch.Generator().manual_seed(0)
     row = torch.randn(1, turned.shape[0], generator=generator, dtype=turned.dtype)
-    product = torch.mm(row.expand(BLOCK, -1).contiguous(), turned)
+    product = torch.mm(row.expand(block, -1).contiguous(), turned)
     return torch.equal(product, product[:1].expand_as(product))
 
 
@@ -107,6 +112,6 @@ def _plain(weight: WeightMatrix) -> Tensor:
 
 
 def _prepared(weight: WeightMatrix) -> Tensor:
-    if weight.format not in (BLOCKS, ROWS):
+    if weight.format not in _BLOCK_ROWS:
         raise OpError(f"a {weight.format!r} weight is not prepared; pass it to prepare_linear")
     return weight.planes["weight"]
