@@ -59,7 +59,8 @@ class ResumeKind(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class ResumeState:
     """An owning handle on a paused sequence: ledger, counts, RNG position and control state stay in
-    the Program; ``frontier`` is what was executed, ``ledger`` what was accepted."""
+    the Program; ``frontier`` is what was executed, ``ledger`` what was accepted, ``holds`` what a
+    Snapshot keeps occupied and ``revoke`` would free (nothing for a Replay)."""
 
     owner: int
     index: int
@@ -67,6 +68,7 @@ class ResumeState:
     kind: ResumeKind
     frontier: int
     ledger: int
+    holds: ResourceVector = field(default_factory=ResourceVector, compare=False)
 
 
 class SequencePhase(enum.Enum):

@@ -27,6 +27,13 @@ class ResourceVector:
         )
 
 
+    def amount(self, axis: str) -> int:
+        """The amount on ``axis``: ``state_slots``, ``host_bytes`` or the name of a page pool."""
+        if axis == "state_slots":
+            return self.state_slots
+        return self.host_bytes if axis == "host_bytes" else self.pages.get(axis, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Not now: ``axis`` lacks ``needed - available``; nothing is held."""
