@@ -5,7 +5,7 @@ Metadata first, import second; see ``docs/plugins.md``. Nothing here imports a t
 
 from __future__ import annotations
 
-from ninfer_core.plugins.choose import architecture_for, op_backend_for
+from ninfer_core.plugins.choose import architecture_for
 from ninfer_core.plugins.errors import (
     PluginBlocked,
     PluginConflict,
@@ -14,7 +14,6 @@ from ninfer_core.plugins.errors import (
     PluginIncompatible,
     PluginLoadError,
     PluginNotFound,
-    PluginRejected,
     PluginUnavailable,
 )
 from ninfer_core.plugins.host import PluginHost
@@ -33,7 +32,6 @@ __all__ = [
     "PluginLoadError",
     "PluginNotFound",
     "PluginPin",
-    "PluginRejected",
     "PluginReport",
     "PluginState",
     "PluginUnavailable",
@@ -42,5 +40,4 @@ __all__ = [
     "host_of",
     "load_object",
     "load_plugins",
-    "op_backend_for",
 ]

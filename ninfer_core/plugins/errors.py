@@ -35,7 +35,3 @@ class PluginInactive(PluginError):
 
 class PluginUnavailable(PluginError):
     """The entry is described by its plug-in, but this version does not run it yet."""
-
-
-class PluginRejected(PluginError):
-    """The entry's own ``accepts`` refused the device or the model."""
