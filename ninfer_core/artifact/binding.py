@@ -13,7 +13,6 @@ from ninfer_core.artifact.formats import (
     Plane,
     WeightFormat,
     builtin_registry,
-    row_elements,
 )
 from ninfer_core.artifact.model import ActivationPolicy, Binding, TensorObject, Use
 from ninfer_core.artifact.reader import Artifact
@@ -44,8 +43,8 @@ class View:
 
     @property
     def rows(self) -> tuple[int, int] | None:
-        """The range of the parent's first axis, or None where the view cuts through a row."""
-        width = row_elements(self.parent.shape)
+        """The range of the parent's rows (last axis), or None where the view cuts through one."""
+        width = self.parent.shape[-1]
         if self.first % width or self.count % width:
             return None
         return self.first // width, (self.first + self.count) // width
@@ -57,7 +56,7 @@ class View:
         if self.format.torch_dtype is not None:
             dtype: torch.dtype = getattr(torch, self.format.torch_dtype)
             return tensor_view(self.storage, dtype, self.first, self.count)
-        width = row_elements(self.parent.shape)
+        width = self.parent.shape[-1]
         rows = self.first // width, -(-(self.first + self.count) // width)
         decoded = self.format.decode(self.storage, self.parent.shape, self.parent.layout, rows)
         skipped = self.first - rows[0] * width

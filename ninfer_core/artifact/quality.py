@@ -17,25 +17,39 @@ SOME_ZERO_ROWS = 0.5
 
 
 class QualityMeter:
-    """Accumulates the quality of one tensor over blocks of its first axis."""
+    """Accumulates the quality of one tensor over blocks of rows [n, width].
 
-    def __init__(self) -> None:
+    A vector is one row, but has no rows that could be lost: ``vector`` leaves the shares at 0.
+    """
+
+    def __init__(self, *, vector: bool = False) -> None:
         self.finite = True
         self.rows = self.zero_rows = self.collapsed_rows = 0
+        self._vector = vector
         self._max_abs = self._error_squares = self._source_squares = 0.0
 
     def add(self, source: torch.Tensor, stored: torch.Tensor | None) -> None:
-        """Account for a block: float32 ``source`` and its decoded form (None when bit-equal)."""
+        """Account for rows of the source and their decoded form (None when bit-equal)."""
         decoded = source if stored is None else stored
-        self.finite = self.finite and is_finite(source) and is_finite(decoded)
-        if source.dim() >= 2:
+        self.finite = self.finite and is_finite(decoded)
+        if not self._vector:
             empty = zero_rows(decoded)
             self.rows += len(empty)
             self.zero_rows += int(empty.sum())
             if stored is not None:
                 self.collapsed_rows += int((empty & ~zero_rows(source)).sum())
         if stored is not None and self.finite:
-            self._add_error(source, stored)
+            self._add_error(source.float(), stored)
+
+    def merge(self, other: QualityMeter) -> None:
+        """Account for the rows of another meter as well."""
+        self.finite = self.finite and other.finite
+        self.rows += other.rows
+        self.zero_rows += other.zero_rows
+        self.collapsed_rows += other.collapsed_rows
+        self._max_abs = max(self._max_abs, other._max_abs)
+        self._error_squares += other._error_squares
+        self._source_squares += other._source_squares
 
     def block(self, source_dtype: str, zero_row_limit: float) -> QualityBlock:
         squares = self._source_squares
@@ -63,8 +77,8 @@ def is_finite(values: torch.Tensor) -> bool:
 
 
 def zero_rows(values: torch.Tensor) -> torch.Tensor:
-    """Which rows along the last axis hold zeros only, as a flat boolean tensor."""
-    return ~values.reshape(-1, values.shape[-1]).any(dim=1)
+    """Which of the rows [n, width] hold zeros only."""
+    return ~values.any(dim=1)
 
 
 def share(part: int, whole: int) -> float:

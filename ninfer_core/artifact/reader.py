@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from ninfer_core.artifact.container import (
 )
 from ninfer_core.artifact.directory import parse_directory
 from ninfer_core.artifact.errors import ArtifactError
+from ninfer_core.artifact.files import map_file
 from ninfer_core.artifact.formats import FormatRegistry, builtin_registry
 from ninfer_core.artifact.model import (
     Binding,
@@ -157,7 +156,7 @@ def open_artifact(path: str | os.PathLike[str], formats: FormatRegistry | None =
     ``formats`` (the built-in ones when None) serves to check the sizes of tensors of known formats.
     """
     entry_path = Path(path)
-    data = _map_file(entry_path)
+    data = map_file(entry_path, "give the path of a readable .ninfer file")
     header = parse_header(bytes(data[:HEADER_BYTES]), ENTRY_MAGIC, entry_path.name)
     encoded = _directory_bytes(entry_path, data, header.number)
     if artifact_id(encoded) != header.artifact_id:
@@ -176,21 +175,6 @@ def _span_first(span: _Span) -> int:
     return span.first
 
 
-def _map_file(path: Path) -> memoryview:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
-            raise OSError(None, "not a regular file")
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ArtifactError(path.name, "is empty", DAMAGED)
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ArtifactError(
-            str(path), f"cannot be opened ({reason})", "give the path of a readable .ninfer file"
-        ) from error
-
-
 def _directory_bytes(path: Path, data: memoryview, count: int) -> bytes:
     if count > MAX_DIRECTORY_BYTES:
         raise ArtifactError(
@@ -207,7 +191,7 @@ def _directory_bytes(path: Path, data: memoryview, count: int) -> bytes:
 
 def _part(entry: Path, index: int, identity: bytes, count: int) -> memoryview:
     path = part_path(entry, index)
-    data = _map_file(path)
+    data = map_file(path, f"put all parts of {entry.name} beside it")
     header = parse_header(bytes(data[:HEADER_BYTES]), PART_MAGIC, path.name)
     if header.number != index:
         raise ArtifactError(path.name, f"says it is part {header.number}", DAMAGED)

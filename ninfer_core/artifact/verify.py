@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -13,15 +13,10 @@ from ninfer_core.artifact.formats import (
     WeightFormat,
     builtin_registry,
     row_blocks,
+    row_count,
 )
 from ninfer_core.artifact.model import StoredObject, TensorObject
-from ninfer_core.artifact.quality import (
-    BLOCK_ELEMENTS,
-    SOME_ZERO_ROWS,
-    is_finite,
-    share,
-    zero_rows,
-)
+from ninfer_core.artifact.quality import BLOCK_ELEMENTS, SOME_ZERO_ROWS, QualityMeter, share
 from ninfer_core.artifact.reader import Artifact
 
 _HASH_BYTES = 1 << 20
@@ -127,20 +122,22 @@ def _recorded_problems(entry: TensorObject, rms_error_limit: float | None) -> It
 def _value_problems(
     entry: TensorObject, data: memoryview, weight_format: WeightFormat
 ) -> Iterator[str]:
-    finite, empty, rows = True, 0, 0
-    for block in row_blocks(weight_format, entry.shape, BLOCK_ELEMENTS):
+    meter = QualityMeter(vector=len(entry.shape) == 1)
+    for block in _blocks(entry.shape, weight_format):
         values = weight_format.decode(data, entry.shape, entry.layout, block)
-        finite = finite and is_finite(values)
-        if len(entry.shape) >= 2:
-            flags = zero_rows(values)
-            rows, empty = rows + len(flags), empty + int(flags.sum())
-    if not finite:
+        meter.add(values, None)
+    if not meter.finite:
         yield "holds values that are not finite"
-    found = share(empty, rows)
+    found = share(meter.zero_rows, meter.rows)
     if found > entry.quality.zero_row_limit:
         yield f"{found:.1%} of its rows are all zero: the tensor has collapsed"
     if found != entry.quality.zero_row_share:
         yield f"has a zero-row share of {found}, the directory says {entry.quality.zero_row_share}"
+
+
+def _blocks(shape: tuple[int, ...], weight_format: WeightFormat) -> Iterable[tuple[int, int]]:
+    rows = row_count(shape)
+    return row_blocks(rows, shape[-1], weight_format.row_block or rows, BLOCK_ELEMENTS)
 
 
 def _padding_problems(artifact: Artifact) -> Iterator[Problem]:

@@ -64,6 +64,16 @@ class ArtifactWriter:
             refuse_existing(self._targets)
         self._temporary, self._descriptors = self._create_files()
 
+    @property
+    def file_count(self) -> int:
+        return len(self._targets)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of all files together."""
+        files = self._directory.files
+        return sum(self._payload_start(i) + file.bytes for i, file in enumerate(files))
+
     def write(self, object_id: str, offset: int, data: Bytes) -> None:
         """Put ``data`` at byte ``offset`` of an object; each byte is written once."""
         entry, view = self._objects[object_id], memoryview(data).cast("B")

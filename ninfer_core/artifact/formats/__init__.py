@@ -4,7 +4,7 @@ from ninfer_core.artifact.formats.base import (
     Plane,
     WeightFormat,
     row_blocks,
-    row_elements,
+    row_count,
     storage_bytes,
 )
 from ninfer_core.artifact.formats.plain import BF16, CONTIGUOUS, FP32, INT32, PlainFormat
@@ -26,6 +26,6 @@ __all__ = [
     "WeightFormat",
     "builtin_registry",
     "row_blocks",
-    "row_elements",
+    "row_count",
     "storage_bytes",
 ]

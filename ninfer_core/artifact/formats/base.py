@@ -27,9 +27,10 @@ class Plane:
 class WeightFormat(Protocol):
     """A numeric format and the layouts it can be stored in.
 
-    ``rms_error_limit`` is the largest rms relative error a sound conversion shows. ``row_block`` is
-    the number of rows (entries of the first axis) that can be encoded apart from the others: every
-    plane then holds the same number of bytes per row. ``None`` means the whole tensor at once.
+    A tensor is ``n`` rows along its last axis: ``n`` is the product of the other dimensions, 1 for
+    a vector. ``row_block`` is the number of rows that can be encoded apart from the others (every
+    plane then holds the same number of bytes per row); None means the whole tensor at once.
+    ``rms_error_limit`` is the largest rms relative error that a sound conversion shows.
     ``torch_dtype`` names the torch dtype of the stored elements where they can be used in place.
     """
 
@@ -49,13 +50,13 @@ class WeightFormat(Protocol):
         ...
 
     def encode(self, values: torch.Tensor, layout: str) -> tuple[Bytes, ...]:
-        """Bytes of each plane, in the order of `planes`, for a whole tensor or a block of rows."""
+        """Bytes of each plane, in the order of `planes`, for floating ``values`` [rows, width]."""
         ...
 
     def decode(
         self, storage: memoryview, shape: Shape, layout: str, rows: tuple[int, int]
     ) -> torch.Tensor:
-        """Entries ``[rows[0], rows[1])`` of the first axis as float32 ``[n, *shape[1:]]``."""
+        """Rows ``[rows[0], rows[1])`` of the tensor in ``storage`` as float32 [n, width]."""
         ...
 
 
@@ -64,19 +65,12 @@ def storage_bytes(weight_format: WeightFormat, shape: Shape, layout: str) -> int
     return max(plane.offset + plane.bytes for plane in weight_format.planes(shape, layout))
 
 
-def row_elements(shape: Shape) -> int:
-    """Elements in one entry of the first axis."""
-    return math.prod(shape[1:])
+def row_count(shape: Shape) -> int:
+    """Rows along the last axis."""
+    return math.prod(shape[:-1])
 
 
-def row_blocks(
-    weight_format: WeightFormat, shape: Shape, max_elements: int
-) -> Iterator[tuple[int, int]]:
-    """Cut the first axis into ranges of about ``max_elements`` that the format can treat apart."""
-    rows, block = shape[0], weight_format.row_block
-    if block is None:
-        yield 0, rows
-        return
-    step = max(max_elements // row_elements(shape) // block, 1) * block
-    for start in range(0, rows, step):
-        yield start, min(start + step, rows)
+def row_blocks(rows: int, width: int, step: int, max_elements: int) -> Iterator[tuple[int, int]]:
+    """Ranges of about ``max_elements`` that tile ``rows``; sizes but the last divide by ``step``."""
+    size = max(max_elements // width // step, 1) * step
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))

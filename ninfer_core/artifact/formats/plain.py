@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact.buffers import Bytes, tensor_bytes, tensor_view
-from ninfer_core.artifact.formats.base import Plane, Shape, row_elements
+from ninfer_core.artifact.formats.base import Plane, Shape
 
 if TYPE_CHECKING:
     import torch
@@ -37,9 +37,9 @@ class PlainFormat:
     ) -> torch.Tensor:
         import torch
 
-        width, (start, stop) = row_elements(shape), rows
+        width, (start, stop) = shape[-1], rows
         stored = tensor_view(storage, self._dtype(), start * width, (stop - start) * width)
-        return stored.to(torch.float32).reshape(stop - start, *shape[1:])
+        return stored.to(torch.float32).reshape(stop - start, width)
 
     def _dtype(self) -> torch.dtype:
         import torch
@@ -49,7 +49,7 @@ class PlainFormat:
         return dtype
 
 
-# Rounding to the nearest of 8 significant bits errs by at most 2^-9 of each value.
-BF16 = PlainFormat("bf16", "bfloat16", 2, rms_error_limit=2.0**-9)
+# Rounding to the nearest of 8 significant bits errs by at most 2^-8 of each normal value.
+BF16 = PlainFormat("bf16", "bfloat16", 2, rms_error_limit=2.0**-8)
 FP32 = PlainFormat("fp32", "float32", 4, rms_error_limit=0.0)
 INT32 = PlainFormat("int32", "int32", 4, rms_error_limit=0.0)
