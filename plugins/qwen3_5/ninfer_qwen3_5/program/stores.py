@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAIN = "main"
-STATE = "state"
+STATE = "state_slots"
 ROWS = "rows"
 
 
