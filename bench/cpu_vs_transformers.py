@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent / "accept"))
 
 from _setting import conditions, open_demo
 from greedy_parity import oracle_model
+
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 
@@ -75,8 +77,8 @@ def measure(tokens: int, rounds: int) -> dict[str, float]:
             for count in (1, 8):
                 ids = prompts(count)
                 taken = {
-                    f"ours_{count}": rate(lambda: ours(engine, ids, tokens), count * tokens),
-                    f"theirs_{count}": rate(lambda: theirs(model, ids, tokens), count * tokens),
+                    f"ours_{count}": rate(partial(ours, engine, ids, tokens), count * tokens),
+                    f"theirs_{count}": rate(partial(theirs, model, ids, tokens), count * tokens),
                 }
                 for name, value in taken.items() if index else ():
                     rates.setdefault(name, []).append(value)

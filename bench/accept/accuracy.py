@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from _setting import open_demo, print_report
+
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import ChatOptions, GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams

@@ -15,6 +15,7 @@ from typing import Any
 
 from _setting import open_demo, print_report
 from accuracy import prompt_of
+
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams

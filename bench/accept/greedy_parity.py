@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from _setting import CHECKPOINT, open_demo, print_report
 from accuracy import prompt_of
+
 from ninfer_core.contract.requests import GenerationOptions
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_demo_model.tasks import FAMILIES, draw
