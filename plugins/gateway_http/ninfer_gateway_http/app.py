@@ -113,5 +113,3 @@ def _field(path: Sequence[str | int]) -> str:
     """``messages[0].role`` for ("messages", 0, "role")."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
-
-

@@ -90,7 +90,7 @@ class ApiKey:
         headers = HTTPConnection(scope).headers
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = (token if scheme.lower() == "bearer" else headers.get("x-api-key", "")).encode()
-        return any([hmac.compare_digest(given.strip(), key) for key in self._keys])
+        return any(hmac.compare_digest(given.strip(), key) for key in self._keys)
 
 
 class BodyLimit:

@@ -1,0 +1,96 @@
+"""Converting checkpoints with the installed architectures, and the cache of converted ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ninfer_core.errors import NinferError
+from ninfer_core.hookspecs import ARCHITECTURES
+from ninfer_core.plugins import PluginHost
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact.convert import ArchitectureConverter, ConvertProgress
+
+CACHE_VARIABLE: Final = "NINFER_CACHE_DIR"
+_SOURCES: Final = ("*.safetensors", "*.json", "*.jinja")
+
+
+class CacheError(NinferError):
+    """The cache directory cannot be used."""
+
+
+def converters(host: PluginHost) -> dict[str, ArchitectureConverter]:
+    """The converter of every class name that an installed architecture knows.
+
+    Raises the PluginError of an architecture that cannot be loaded.
+    """
+    found: dict[str, ArchitectureConverter] = {}
+    for entry in host.entries(ARCHITECTURES):
+        if entry.converter and not entry.unavailable:
+            converter = host.load(ARCHITECTURES, entry.name, "converter")
+            found.update(dict.fromkeys(entry.architectures, converter))
+    return found
+
+
+def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """``$NINFER_CACHE_DIR``, else ``~/.cache/ninfer``."""
+    named = (os.environ if environ is None else environ).get(CACHE_VARIABLE)
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "ninfer"
+
+
+def cached_artifact(
+    directory: Path, host: PluginHost, progress: ConvertProgress, *, recipe: str = "bf16"
+) -> Path:
+    """The artifact of the Hugging Face checkpoint in ``directory``, converted when it is not there.
+
+    An artifact serves until the path, size or modification time of one of the checkpoint's files
+    changes; the one it replaces is then removed. Raises ArtifactError, PluginError, CacheError.
+    """
+    from ninfer_core.artifact.convert import ConvertOptions, convert
+
+    target = _target(directory.resolve(), recipe)
+    if not target.is_file():
+        _make(target.parent)
+        options = ConvertOptions(recipe=recipe, name=directory.resolve().name, overwrite=True)
+        convert(
+            directory, target, architectures=converters(host), options=options, progress=progress
+        )
+        _remove_others(target, recipe)
+    return target
+
+
+def _target(directory: Path, recipe: str) -> Path:
+    from ninfer_core.artifact.convert.run import CONVERTER
+
+    place = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+    state = json.dumps([CONVERTER, *_state(directory)])
+    key = hashlib.sha256(state.encode()).hexdigest()[:16]
+    folder = cache_directory() / "converted" / f"{directory.name}-{place}"
+    return folder / f"{recipe}-{key}.ninfer"
+
+
+def _state(directory: Path) -> Iterator[tuple[str, int, int]]:
+    for path in sorted({path for pattern in _SOURCES for path in directory.glob(pattern)}):
+        facts = path.stat()
+        yield path.name, facts.st_size, facts.st_mtime_ns
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheError(
+            f"the cache directory {folder} cannot be made: {error.strerror}",
+            hint=f"set {CACHE_VARIABLE} to a directory that can be written",
+        ) from None
+
+
+def _remove_others(target: Path, recipe: str) -> None:
+    for path in target.parent.glob(f"{recipe}-*.ninfer*"):
+        if not path.name.startswith(target.name):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""`ninfer convert`: a Hugging Face checkpoint becomes a .ninfer file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ninfer_gateway_cli.failures import reported, say
+from ninfer_gateway_cli.progress import Meter
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def convert(
+    ctx: typer.Context,
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A Hugging Face directory.")],
+    out: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The .ninfer file to write.")
+    ],
+    recipe: Annotated[
+        str, typer.Option(metavar="NAME", help="How weights are stored: bf16 or fp32.")
+    ] = "bf16",
+    components: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Components to carry; default: all that there are."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="N", help="Public name; default: the directory's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT when it exists.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as one JSON object.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Convert a Hugging Face directory to a .ninfer file; a failure leaves no file behind."""
+    with reported(debug=debug, as_json=as_json):
+        from ninfer_core.artifact.convert import ConvertOptions
+        from ninfer_core.artifact.convert import convert as convert_checkpoint
+        from ninfer_core.conversion import converters
+
+        options = ConvertOptions(
+            recipe=recipe,
+            components=None if components is None else _names(components),
+            name=name,
+            overwrite=force,
+        )
+        with Meter() as meter:
+            report = convert_checkpoint(
+                source,
+                out,
+                architectures=converters(ctx.obj),
+                options=options,
+                progress=meter.conversion,
+            )
+        for note in report.notes:
+            say("note", note)
+        if as_json:
+            typer.echo(json.dumps(report.to_json()))
+            return
+        parts = f" in {report.files} files" if report.files > 1 else ""
+        typer.echo(
+            f"{report.path}: {report.name}, {report.architecture}, recipe {report.recipe}, "
+            f"{', '.join(report.components)}; {report.tensors} tensors, "
+            f"{report.bytes / 1e6:.1f} MB{parts}"
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

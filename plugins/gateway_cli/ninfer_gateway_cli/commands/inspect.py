@@ -1,0 +1,69 @@
+"""`ninfer inspect`: what a .ninfer file holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ninfer_gateway_cli.failures import reported
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact import ArtifactSummary
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Show components, formats, quality and origin of a .ninfer file; reads no weights."""
+    with reported(debug=debug, as_json=as_json):
+        from ninfer_core.artifact import open_artifact, summarise
+
+        with open_artifact(file) as artifact:
+            summary = summarise(artifact)
+        if as_json:
+            typer.echo(json.dumps(summary.to_json()))
+            return
+        for line in _lines(summary):
+            typer.echo(line)
+
+
+def _lines(summary: ArtifactSummary) -> Iterator[str]:
+    yield f"{summary.name}: {summary.architecture or 'no architecture'}"
+    yield f"  artifact   v{summary.version} {summary.artifact_id}"
+    yield f"  size       {_size(sum(summary.files))} in {len(summary.files)} file(s)"
+    for part in summary.components:
+        target = f" for {part.target}" if part.target else ""
+        resources = f", {', '.join(part.resources)}" if part.resources else ""
+        yield (
+            f"  component  {part.name}{target}: {part.parameters:,} parameters in "
+            f"{part.tensors} tensors, {_size(part.bytes)}{resources}"
+        )
+    for form in summary.formats:
+        yield (
+            f"  format     {form.name} ({form.layout}): {form.tensors} tensors, {_size(form.bytes)}"
+        )
+    yield from _quality(summary)
+    origin = summary.provenance
+    yield f"  made by    {origin.converter}, recipe {origin.recipe}"
+    for source in origin.sources:
+        yield f"  from       {source.name} {_size(source.bytes)} sha256 {source.sha256}"
+
+
+def _quality(summary: ArtifactSummary) -> Iterator[str]:
+    quality = summary.quality
+    worst = f" ({quality.max_rms_object})" if quality.max_rms_relative_error else ""
+    finite = "all finite" if quality.all_finite else "NOT all finite"
+    yield f"  quality    {finite}; worst rms error {quality.max_rms_relative_error:.3g}{worst}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count:,} bytes"

@@ -1,0 +1,42 @@
+"""`ninfer verify`: is a .ninfer file whole and sound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ninfer_gateway_cli.failures import BAD_INPUT, reported, say
+from ninfer_gateway_cli.progress import Meter
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Check every byte of a .ninfer file, its hashes and its values; exit code 2 when unsound."""
+    with reported(debug=debug, as_json=as_json):
+        from ninfer_core.artifact import open_artifact
+        from ninfer_core.artifact import verify as verify_artifact
+
+        with open_artifact(file) as artifact, Meter() as meter:
+            report = verify_artifact(
+                artifact, progress=lambda done, total: meter.update("checking", done, total)
+            )
+        for problem in report.problems:
+            say("error", f"{problem.object} {problem.message}")
+        for name in report.unchecked:
+            say("warning", f"{name}: values not checked, its format is not installed")
+        if as_json:
+            typer.echo(json.dumps(report.to_json()))
+        elif report.ok:
+            size = report.bytes / 1e6
+            typer.echo(f"{file}: ok, {report.objects} objects, {size:.1f} MB, {report.artifact_id}")
+        if not report.ok:
+            raise typer.Exit(BAD_INPUT)

@@ -1,0 +1,95 @@
+"""How commands fail: one line on stderr, an exit code, and no traceback unless asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import typer
+
+from ninfer_core.artifact.errors import ArtifactError
+from ninfer_core.contract.errors import (
+    ContextLengthExceeded,
+    InvalidPrompt,
+    InvalidRequest,
+    InvalidSchema,
+    MediaError,
+    RequestError,
+    Unsupported,
+)
+from ninfer_core.errors import NinferError
+from ninfer_core.models import ModelNotFound
+from ninfer_core.plugins import PluginError
+from ninfer_gateway_cli.interrupt import Interrupted, leave
+
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+
+
+class UsageError(NinferError):
+    """Options that contradict each other, or a file that is not what its option says."""
+
+
+_BAD_INPUT: Final = (
+    ArtifactError,
+    ContextLengthExceeded,
+    InvalidPrompt,
+    InvalidRequest,
+    InvalidSchema,
+    MediaError,
+    ModelNotFound,
+    PluginError,
+    Unsupported,
+    UsageError,
+)
+"""What the user can mend on the command line or in the files that it names."""
+
+
+def exit_code(error: BaseException) -> int:
+    """2 for what was asked wrongly, 1 for what failed while it was done."""
+    return BAD_INPUT if isinstance(error, _BAD_INPUT) else FAILED
+
+
+def say(kind: str, text: str) -> None:
+    """One line on stderr."""
+    print(f"ninfer: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextlib.contextmanager
+def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
+    """End the command with its exit code when the block raises.
+
+    With ``as_json`` stdout still gets one object: ``{"error": {message, code, param}}``.
+    """
+    try:
+        yield
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except (Interrupted, KeyboardInterrupt):
+        _print_error("interrupted", {"code": "cancelled", "param": None}, as_json=as_json)
+        leave()
+    except (NinferError, OSError) as error:
+        _report(error, str(error), debug=debug, as_json=as_json)
+    except Exception as error:
+        message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        _report(error, message, debug=debug, as_json=as_json)
+
+
+def _report(error: Exception, message: str, *, debug: bool, as_json: bool) -> NoReturn:
+    if debug or os.environ.get("NINFER_DEBUG"):
+        traceback.print_exception(error)
+    code = error.code if isinstance(error, RequestError) else type(error).__name__
+    facts = {"code": code, "param": getattr(error, "param", None)}
+    _print_error(message, facts, as_json=as_json)
+    raise typer.Exit(exit_code(error)) from None
+
+
+def _print_error(message: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    say("error", message)
+    if as_json:
+        print(json.dumps({"error": {"message": message, **facts}}), flush=True)  # noqa: T201

@@ -1,0 +1,45 @@
+"""From MODEL to an open engine, with something to look at while it loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.conversion import cached_artifact
+from ninfer_core.models import ResolvedModel, resolve_model
+from ninfer_core.plugins import PluginHost
+from ninfer_gateway_cli.failures import say
+from ninfer_gateway_cli.interrupt import Interrupt
+from ninfer_gateway_cli.progress import Meter, spinner
+
+if TYPE_CHECKING:
+    from ninfer_core import Engine
+
+
+def open_engine(
+    host: PluginHost, model: str | None, options: EngineOptions, interrupt: Interrupt
+) -> Engine:
+    """Resolve MODEL, convert a checkpoint into the cache when it is not there yet, and load.
+
+    Raises ModelNotFound, PluginError, ArtifactError, and Interrupted after Ctrl-C.
+    """
+    resolved = resolve_model(model, host)
+    if resolved.note:
+        say("note", resolved.note)
+    artifact = interrupt.wait_for(lambda: _artifact(resolved, host, interrupt))
+    with spinner(f"loading {resolved.source or artifact.name}"):
+        return interrupt.wait_for(lambda: _open(artifact, options))
+
+
+def _artifact(resolved: ResolvedModel, host: PluginHost, interrupt: Interrupt) -> Path:
+    if resolved.kind == "ninfer":
+        return resolved.path
+    with Meter(interrupt.check) as meter:
+        return cached_artifact(resolved.path, host, meter.conversion)
+
+
+def _open(artifact: Path, options: EngineOptions) -> Engine:
+    from ninfer_core import Engine
+
+    return Engine.open(artifact, options)
