@@ -102,7 +102,7 @@ def _randomise(model: Qwen3_5ForCausalLM, seed: int) -> None:
             elif "embed_tokens" in name or "lm_head" in name:
                 parameter.copy_(0.2 * noise)
             else:
-                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+                parameter.copy_(0.7 * noise * parameter.shape[-1] ** -0.5)
 
 
 def _tokenizer_files(path: Path, vocab: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS
+from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.errors import NinferError
 from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords, KvCache
 from ninfer_qwen3_5.config import TextConfig
@@ -66,8 +67,8 @@ class StateBuilder:
         kv = self.device.arena("kv", max(1, full * self._kv_bytes()))
         state = self.device.arena("state", max(1, (len(kinds) - full) * self._gdn_bytes()))
         layers: list[LayerState] = [
-            self._kv_cache(kv) if kind == "full_attention" else self._gdn_state(state)
-            for kind in kinds
+            self._kv_cache(kv, index) if kind == "full_attention" else self._gdn_state(state, index)
+            for index, kind in enumerate(kinds)
         ]
         return ModelState(tuple(layers)), {"kv": kv, "state": state}
 
@@ -75,8 +76,9 @@ class StateBuilder:
         config = self.config
         return (self.layout.pages, config.num_key_value_heads, PAGE_TOKENS, config.head_dim)
 
-    def _kv_cache(self, arena: Arena) -> KvCache:
-        keys, values = (self._zeros(arena, self._kv_shape()) for _ in range(2))
+    def _kv_cache(self, arena: Arena, layer: int) -> KvCache:
+        shape = self._kv_shape()
+        keys, values = (_zeros(arena, f"{layer}.{name}", shape) for name in ("keys", "values"))
         return KvCache("fp32", keys, values)
 
     def _gdn_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -93,8 +95,11 @@ class StateBuilder:
             "beta": (slots, width, values),
         }
 
-    def _gdn_state(self, arena: Arena) -> GdnState:
-        made = {name: self._zeros(arena, shape) for name, shape in self._gdn_shapes().items()}
+    def _gdn_state(self, arena: Arena, layer: int) -> GdnState:
+        made = {
+            name: _zeros(arena, f"{layer}.{name}", shape)
+            for name, shape in self._gdn_shapes().items()
+        }
         records = GdnRecords(made["inputs"], made["kv"], made["decay"], made["beta"])
         return GdnState(made["history"], made["recurrent"], records)
 
@@ -104,14 +109,14 @@ class StateBuilder:
     def _gdn_bytes(self) -> int:
         return sum(_padded_bytes(shape) for shape in self._gdn_shapes().values())
 
-    def _zeros(self, arena: Arena, shape: tuple[int, ...]) -> Tensor:
-        import torch
 
-        made: Tensor = arena.tensor(shape, torch.float32)
-        return made.zero_()
+def _zeros(arena: Arena, name: str, shape: tuple[int, ...]) -> Tensor:
+    import torch
+
+    return arena.take(name, shape, torch.float32).zero_()
 
 
 def _padded_bytes(shape: tuple[int, ...]) -> int:
     import math
 
-    return -(-math.prod(shape) * 4 // 256) * 256
+    return -(-math.prod(shape) * 4 // ALIGNMENT) * ALIGNMENT
