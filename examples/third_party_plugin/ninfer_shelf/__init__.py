@@ -1,0 +1,1 @@
+"""A folder of models for NInfer."""
