@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
-    """Read configuration, resources and tensor headers; raises `ArtifactError` for an unsound one."""
+    """Read configuration, resources and tensor headers; `ArtifactError` for an unsound one."""
     if not directory.is_dir():
         raise ConversionError(str(directory), "is no directory", _MEND)
     config = _read_json(directory / "config.json")

@@ -71,6 +71,6 @@ def row_count(shape: Shape) -> int:
 
 
 def row_blocks(rows: int, width: int, step: int, max_elements: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about ``max_elements`` that tile ``rows``; sizes but the last divide by ``step``."""
+    """Ranges that tile ``rows``: about ``max_elements`` each, sizes multiples of ``step``."""
     size = max(max_elements // width // step, 1) * step
     return ((start, min(start + size, rows)) for start in range(0, rows, size))
