@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact import Artifact, Binder, FormatRegistry
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.rope import interleaved_axes, inverse_frequencies
 from ninfer_core.ops.table import Ops
-from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.config import FULL_ATTENTION, TextConfig
+from ninfer_qwen3_5.convert.parameters import (
+    FFN_INNER,
+    FFN_INPUT,
+    FINAL_HIDDEN,
+    MIXER_INPUT,
+    MIXER_OUTPUT,
+    TOKEN_IDS,
+    Shapes,
+    layer_shapes,
+)
 from ninfer_qwen3_5.model.parameters import (
     AttentionParameters,
     GdnParameters,
@@ -20,8 +29,6 @@ from ninfer_qwen3_5.model.parameters import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Named = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def load_text(
@@ -42,76 +49,75 @@ class _TextLoader:
 
     def load(self) -> TextParameters:
         config = self.config
-        shape = (config.vocab_size, config.hidden_size)
-        embedding = self._matrix([("text.embed_tokens.weight", shape)])
+        table = (config.vocab_size, config.hidden_size)
+        embedding = self._matrix("text.", {"embed_tokens.weight": table}, TOKEN_IDS)
         head = embedding
         if not config.tie_word_embeddings:
-            head = self._matrix([("text.lm_head.weight", shape)])
+            head = self._matrix("text.", {"lm_head.weight": table}, FINAL_HIDDEN)
         return TextParameters(
             embedding=embedding,
             layers=tuple(self._layer(index) for index in range(config.num_hidden_layers)),
-            final_scale=self._scale("text.norm.weight", config.hidden_size),
+            final_scale=self._scale("text.norm.weight", (config.hidden_size,)),
             head=head,
             inverse_frequencies=inverse_frequencies(config.rotary_dim, config.rope_theta),
             rope_axes=interleaved_axes(config.mrope_section),
         )
 
     def _layer(self, index: int) -> LayerParameters:
-        prefix, hidden = f"text.layers.{index}.", self.config.hidden_size
-        full = self.config.layer_types[index] == "full_attention"
+        prefix = f"text.layers.{index}."
+        full = self.config.layer_types[index] == FULL_ATTENTION
+        shapes = layer_shapes(self.config, full=full)
         return LayerParameters(
-            input_scale=self._scale(prefix + "input_layernorm.weight", hidden),
-            mixer=self._attention(prefix) if full else self._gdn(prefix),
-            post_scale=self._scale(prefix + "post_attention_layernorm.weight", hidden),
-            mlp=self._mlp(prefix + "mlp."),
+            input_scale=self._scale_of(prefix, shapes, "input_layernorm"),
+            mixer=self._attention(prefix, shapes) if full else self._gdn(prefix, shapes),
+            post_scale=self._scale_of(prefix, shapes, "post_attention_layernorm"),
+            mlp=MlpParameters(
+                inputs=self._stack(prefix, shapes, "mlp.", ("gate_proj", "up_proj"), FFN_INPUT),
+                output=self._stack(prefix, shapes, "mlp.", ("down_proj",), FFN_INNER),
+            ),
         )
 
-    def _attention(self, prefix: str) -> AttentionParameters:
-        config, name = self.config, prefix + "self_attn."
-        heads = config.num_attention_heads * config.head_dim
-        kv = config.num_key_value_heads * config.head_dim
-        hidden = config.hidden_size
-        rows = (("q_proj", 2 * heads), ("k_proj", kv), ("v_proj", kv))
+    def _attention(self, prefix: str, shapes: Shapes) -> AttentionParameters:
+        block, inputs = "self_attn.", ("q_proj", "k_proj", "v_proj")
         return AttentionParameters(
-            inputs=self._matrix([(f"{name}{part}.weight", (n, hidden)) for part, n in rows]),
-            output=self._matrix([(name + "o_proj.weight", (hidden, heads))]),
-            q_scale=self._scale(name + "q_norm.weight", config.head_dim),
-            k_scale=self._scale(name + "k_norm.weight", config.head_dim),
+            inputs=self._stack(prefix, shapes, block, inputs, MIXER_INPUT),
+            output=self._stack(prefix, shapes, block, ("o_proj",), MIXER_OUTPUT),
+            q_scale=self._scale_of(prefix, shapes, "self_attn.q_norm"),
+            k_scale=self._scale_of(prefix, shapes, "self_attn.k_norm"),
         )
 
-    def _gdn(self, prefix: str) -> GdnParameters:
-        config, name = self.config, prefix + "linear_attn."
-        value_heads = config.linear_num_value_heads
-        values = value_heads * config.linear_value_head_dim
-        channels, hidden = config.conv_channels, config.hidden_size
-        rows = (("qkv", channels), ("z", values), ("b", value_heads), ("a", value_heads))
-        conv = self._vector(name + "conv1d.weight", (channels, 1, 4))
+    def _gdn(self, prefix: str, shapes: Shapes) -> GdnParameters:
+        block = "linear_attn."
+        inputs = tuple(f"in_proj_{part}" for part in ("qkv", "z", "b", "a"))
+        small = {
+            name: self._vector(prefix + block + name, shapes[block + name])
+            for name in ("conv1d.weight", "A_log", "dt_bias", "norm.weight")
+        }
         return GdnParameters(
-            inputs=self._matrix(
-                [(f"{name}in_proj_{part}.weight", (n, hidden)) for part, n in rows]
-            ),
-            output=self._matrix([(name + "out_proj.weight", (hidden, values))]),
-            conv=conv.squeeze(1).t().contiguous(),
-            decay_rate=self._vector(name + "A_log", (value_heads,)).exp(),
-            dt_bias=self._vector(name + "dt_bias", (value_heads,)),
-            norm_scale=self._vector(name + "norm.weight", (config.linear_value_head_dim,)),
+            inputs=self._stack(prefix, shapes, block, inputs, MIXER_INPUT),
+            output=self._stack(prefix, shapes, block, ("out_proj",), MIXER_OUTPUT),
+            conv=small["conv1d.weight"].squeeze(1).t().contiguous(),
+            decay_rate=small["A_log"].exp(),
+            dt_bias=small["dt_bias"],
+            norm_scale=small["norm.weight"],
         )
 
-    def _mlp(self, prefix: str) -> MlpParameters:
-        inner, hidden = self.config.intermediate_size, self.config.hidden_size
-        return MlpParameters(
-            inputs=self._matrix(
-                [(f"{prefix}{part}_proj.weight", (inner, hidden)) for part in ("gate", "up")]
-            ),
-            output=self._matrix([(prefix + "down_proj.weight", (hidden, inner))]),
-        )
+    def _stack(
+        self, prefix: str, shapes: Shapes, block: str, parts: tuple[str, ...], use: str
+    ) -> WeightMatrix:
+        names = [f"{block}{part}.weight" for part in parts]
+        return self._matrix(prefix, {name: shapes[name] for name in names}, use)
 
-    def _matrix(self, parameters: Named) -> WeightMatrix:
+    def _scale_of(self, prefix: str, shapes: Shapes, norm: str) -> Tensor:
+        return self._scale(f"{prefix}{norm}.weight", shapes[f"{norm}.weight"])
+
+    def _matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
         """One matrix, several stacked by rows, in the form that the ops multiply by.
 
         Plain formats keep their stored precision until the ops prepare them.
         """
-        bound = self.binder.stacked(parameters)
+        named = [(prefix + name, shape) for name, shape in shapes.items()]
+        bound = self.binder.stacked(named, use=use)
         weight = bound.to_torch()
         rows, columns = weight.shape
         plain = WeightMatrix(_plain_format(weight), rows, columns, {"weight": weight})
@@ -123,9 +129,9 @@ class _TextLoader:
 
         return self.binder.tensor(parameter, shape).to_torch(torch.float32).clone()
 
-    def _scale(self, parameter: str, size: int) -> Tensor:
+    def _scale(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """``1 + w``: every norm of this family but the gated one is zero-centred."""
-        return 1.0 + self._vector(parameter, (size,))
+        return 1.0 + self._vector(parameter, shape)
 
 
 def _plain_format(weight: Tensor) -> str:
