@@ -1,0 +1,147 @@
+"""The gated delta rule in chunks of batched products, put in place of transformers' loop.
+
+Used in training only. `tests/demo_model` shows that it equals the function it replaces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MAX_CHUNK = 64
+
+
+class _UnitLowerInverse(torch.autograd.Function):
+    """(I + A)^-1 for strictly lower triangular A [..., C, C]."""
+
+    @staticmethod
+    def forward(ctx: Any, strict: Tensor) -> Tensor:
+        eye = torch.eye(strict.shape[-1], dtype=strict.dtype, device=strict.device)
+        inverse = torch.linalg.solve_triangular(
+            strict + eye, eye.expand_as(strict), upper=False, unitriangular=True
+        )
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (inverse,) = ctx.saved_tensors
+        turned = inverse.mT
+        return -(turned @ grads[0] @ turned).tril(-1)
+
+
+def chunk_gated_delta_rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    **_: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Gated delta rule over whole sequences.
+
+    Args:
+        query, key, value: [B, T, H, 128], heads already repeated to the value heads.
+        g: log decay [B, T, H], at most 0. beta: write strength [B, T, H].
+        initial_state: [B, H, dk, dv] or None for zeros.
+
+    Returns:
+        Output [B, T, H, dv] in the dtype of `query`, and the final state where asked for.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        q, k, v = (t.transpose(1, 2).float() for t in (query, key, value))
+        decay, write = (t.transpose(1, 2).float() for t in (g, beta))
+        if use_qk_l2norm_in_kernel:
+            q, k = _unit(q), _unit(k)
+        length, chunk = q.shape[2], chunk_size(q.shape[2])
+        q = q * q.shape[-1] ** -0.5
+        q, k, v, decay, write = (_chunked(t, chunk) for t in (q, k, v, decay, write))
+        out, state = _scan(q, k, v, decay, write, initial_state)
+        out = out.flatten(2, 3)[:, :, :length].transpose(1, 2).to(query.dtype)
+    return out, state if output_final_state else None
+
+
+def chunk_size(length: int) -> int:
+    """The largest chunk of at most 64 rows, in eights, that wastes the least padding."""
+    pieces = -(-length // MAX_CHUNK)
+    return -(-length // (8 * pieces)) * 8
+
+
+def causal_conv1d(
+    hidden_states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    **_: Any,
+) -> Tensor:
+    """Depthwise causal convolution as four shifted products. hidden_states [B, C, T]."""
+    if bias is not None or activation != "silu":
+        raise ValueError("only the bias-free SiLU convolution of Qwen3.5 is written here")
+    taps, length = weight.shape[-1], hidden_states.shape[-1]
+    padded = F.pad(hidden_states, (taps - 1, 0))
+    kernel = weight.to(hidden_states.dtype)
+    mixed = sum(kernel[:, tap, None] * padded[..., tap : tap + length] for tap in range(taps))
+    return F.silu(mixed)  # type: ignore[arg-type]
+
+
+def install() -> None:
+    """Replace both functions in transformers' Qwen3.5 module."""
+    from transformers.models.qwen3_5 import modeling_qwen3_5 as module
+
+    for name in ("torch_chunk_gated_delta_rule", "causal_conv1d_fn"):
+        if not hasattr(module, name):
+            raise RuntimeError(f"transformers has no {name} to replace; use 5.17 to 5.24")
+    module.torch_chunk_gated_delta_rule = chunk_gated_delta_rule  # type: ignore[assignment]
+    module.causal_conv1d_fn = causal_conv1d  # type: ignore[assignment]
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows * torch.rsqrt(rows.square().sum(-1, keepdim=True) + 1e-6)
+
+
+def _chunked(rows: Tensor, chunk: int) -> Tensor:
+    """[B, H, T, ...] to [B, H, N, chunk, ...], zero padded: a zero row leaves the state alone."""
+    missing = -rows.shape[2] % chunk
+    widths = (0, 0) * (rows.dim() - 3) + (0, missing)
+    return F.pad(rows, widths).unflatten(2, (-1, chunk))
+
+
+def _scan(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Chunked form: within a chunk triangular products, between chunks the running state."""
+    total = decay.cumsum(-1)
+    rows = torch.ones(total.shape[-1], total.shape[-1], dtype=torch.bool, device=q.device)
+    gap = (total[..., :, None] - total[..., None, :]).masked_fill(~rows.tril(), -torch.inf)
+    fade, grown = gap.exp(), total.exp()[..., None]
+    written = k * write[..., None]
+    inverse = _UnitLowerInverse.apply(((written @ k.mT) * fade).tril(-1))
+    fresh, read = inverse @ (v * write[..., None]), inverse @ (written * grown)
+    within, queried = (q @ k.mT) * fade, q * grown
+    last = total[..., -1:]
+    kept, stored = last.exp()[..., None], k * (last - total).exp()[..., None]
+    if state is None:
+        state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1])
+    states, deltas, final = _carry(fresh, read, stored, kept, state)
+    return queried @ states + within @ deltas, final
+
+
+def _carry(
+    fresh: Tensor, read: Tensor, stored: Tensor, kept: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sequential part: (state before each chunk, delta of each chunk, final state)."""
+    lead = state.shape[:2]
+    parts = (t.flatten(0, 1).unbind(1) for t in (fresh, read, stored.mT, kept))
+    running, states, deltas = state.flatten(0, 1), [], []
+    for new, seen, put, keep in zip(*parts, strict=True):
+        states.append(running)
+        deltas.append(torch.baddbmm(new, seen, running, alpha=-1))
+        running = torch.baddbmm(running * keep, put, deltas[-1])
+    stacked = (torch.stack(list_, 1).unflatten(0, lead) for list_ in (states, deltas))
+    return (*stacked, running.unflatten(0, lead))
