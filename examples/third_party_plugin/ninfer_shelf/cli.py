@@ -14,10 +14,10 @@ def shelf(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
     """List the models on the shelf, newest first, with their size."""
-    files = [{"name": path.stem, "path": str(path), "bytes": path.stat().st_size}
-             for path in models()]  # fmt: skip
+    found = [(path, path.stat().st_size) for path in models()]
     if as_json:
-        typer.echo(json.dumps(files, indent=2))
+        rows = [{"name": path.stem, "path": str(path), "bytes": size} for path, size in found]
+        typer.echo(json.dumps(rows, indent=2))
         return
-    for file in files:
-        typer.echo(f"{file['bytes'] / 1e6:10.1f} MB  {file['name']}")
+    for path, size in found:
+        typer.echo(f"{size / 1e6:10.1f} MB  {path.stem}")
