@@ -25,6 +25,11 @@ class Gateway:
         self.name = settings.model_id or self.model.name
         self._open: set[Exchange] = set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether every reply has been sent."""
+        return not self._open
+
     def check_model(self, asked: str | None) -> None:
         """Raises ModelNotFound unless ``asked`` is this model, or nothing."""
         if asked not in (None, self.name):

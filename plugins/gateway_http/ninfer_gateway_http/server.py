@@ -19,6 +19,7 @@ from ninfer_gateway_http.gateway import Gateway
 
 _GOODBYE: Final = 5
 _SLICE: Final = 0.2
+_TICK: Final = 0.02
 
 
 class CannotListen(NinferError):
@@ -89,7 +90,10 @@ class Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         deadline = time.monotonic() + self._gateway.settings.drain
+        drained = False
         while not self.force_exit:
             left = max(0.0, min(_SLICE, deadline - time.monotonic()))
-            if await asyncio.to_thread(self._gateway.engine.drain, left) or left == 0.0:
+            drained = drained or await asyncio.to_thread(self._gateway.engine.drain, left)
+            if (drained and self._gateway.idle) or left == 0.0:
                 return
+            await asyncio.sleep(_TICK)

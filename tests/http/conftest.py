@@ -1,0 +1,136 @@
+"""A real server on a loopback port over a scripted engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+
+from ninfer_core.testing.scripted_engine import Script, ScriptedEngine, echo
+from ninfer_gateway_http.app import create_app
+from ninfer_gateway_http.server import Server, listen, url_of
+from ninfer_gateway_http.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.json["error"]
+
+    @property
+    def events(self) -> list[Any]:
+        """The data of a stream; the closing word as text."""
+        data = [line[6:] for line in self.text.split("\n\n") if line.startswith("data: ")]
+        return [word if word == "[DONE]" else json.loads(word) for word in data]
+
+
+class Running:
+    """One server in a thread of its own."""
+
+    def __init__(self, engine: ScriptedEngine, settings: ServerSettings) -> None:
+        self.engine = engine
+        self.ready = threading.Event()
+        self.server = Server(create_app(engine, settings), self.ready.set)
+        self.sock = listen("127.0.0.1", 0)
+        self.url = url_of(self.sock)
+        self.port = self.sock.getsockname()[1]
+        self._thread = threading.Thread(target=self.server.serve_on, args=(self.sock,))
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self.ready.wait(20)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def client(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=20)
+
+    def request(
+        self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        headers = {"content-type": "application/json", **(headers or {})}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return Reply(answer.status, _lower(answer.headers), answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Reply(error.code, _lower(error.headers), error.read().decode())
+
+    def chat(self, text: str = "hi", **fields: Any) -> Reply:
+        body = {"messages": [{"role": "user", "content": text}], **fields}
+        return self.request("/v1/chat/completions", json.dumps(body).encode())
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Running]]:
+    """Start servers: ``serve(script, settings, **engine)``; all end with the test."""
+    running: list[Running] = []
+
+    def start(
+        script: Script = echo, settings: ServerSettings | None = None, **engine: Any
+    ) -> Running:
+        settings = settings or ServerSettings(drain=0.0)
+        server = Running(ScriptedEngine(script, **engine), settings)
+        running.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def _shared() -> Iterator[Running]:
+    server = Running(ScriptedEngine(), ServerSettings(drain=0.0))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(_shared: Running) -> Running:
+    """One server for many tests; set ``server.engine.script`` to choose its answers."""
+    _shared.engine.script = echo
+    _shared.engine.requests.clear()
+    return _shared
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Wait until a condition holds; fail after ten seconds."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "the condition never held"
+            time.sleep(0.01)
+
+    return wait

@@ -1,0 +1,153 @@
+"""Wrong requests: status, code and the field's name; the engine sees none of them."""
+
+from __future__ import annotations
+
+import json
+
+import openai
+import pytest
+
+from ninfer_gateway_http.settings import ServerSettings
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"best_of": 3}, "best_of"),
+        ({"store": True}, "store"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+        ),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": 1e9}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"seed": -1}, "seed"),
+        ({"max_tokens": -5}, "max_tokens"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop_token_ids": [256]}, "stop_token_ids"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logit_bias": {"9999999": 5}}, "logit_bias"),
+        ({"logit_bias": {"-1": 5}}, "logit_bias"),
+        ({"logit_bias": {"abc": 5}}, "logit_bias"),
+        ({"logit_bias": {"65": 1e9}}, "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(5000)}}, "logit_bias"),
+        ({"enable_thinking": True, "reasoning_effort": "none"}, "enable_thinking"),
+        ({"chat_template_kwargs": {"enable_thinking": "yes"}}, "chat_template_kwargs"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [1]}, "messages[0]"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_wrong_field_is_named(server, fields, param):
+    reply = server.chat(**fields)
+    assert reply.status == 400
+    assert reply.error["param"] == param
+    assert reply.error["type"] == "invalid_request_error"
+    assert param.split(".")[-1].split("[")[0] in reply.error["message"]
+    assert server.engine.requests == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 1, "store": False, "response_format": {"type": "text"}, "service_tier": "auto"},
+        {"functions": None, "audio": None, "logit_bias": {}, "top_logprobs": None},
+        {"user": "u-1", "metadata": {"a": "b"}, "prompt_cache_key": "k"},
+    ],
+)
+def test_neutral_values_and_labels_pass_in_silence(server, fields):
+    reply = server.chat(**fields)
+    assert reply.status == 200
+    assert "x-ninfer-warning" not in reply.headers
+
+
+def test_unknown_fields_are_said_in_a_header(server):
+    for stream in (False, True):
+        reply = server.chat(stream=stream, colour="red", **{"grüße\n": 1})
+        assert reply.status == 200
+        warning = reply.headers["x-ninfer-warning"]
+        assert "unknown field 'colour' was ignored" in warning
+        assert "gr\\xfc\\xdfe" in warning
+
+
+def test_strict_tools_are_refused_by_name(server):
+    function = {"name": "f", "strict": True, "parameters": {"type": "object"}}
+    reply = server.chat(tools=[{"type": "function", "function": function}])
+    assert (reply.status, reply.error["param"]) == (400, "tools[0].function.strict")
+    assert reply.error["code"] == "unsupported"
+
+
+def test_a_prompt_over_the_context_gives_both_numbers(serve):
+    reply = serve(max_context=64).chat("x" * 94, max_tokens=1)
+    assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded")
+    assert (reply.error["prompt_tokens"], reply.error["max_context"]) == (100, 64)
+    assert "100" in reply.error["message"]
+    assert "64" in reply.error["message"]
+
+
+def test_another_model_is_not_found(server):
+    client = server.client()
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "a"}])
+    assert caught.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-9")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"x"',
+        b'{"messages": [}',
+        b"\xff\xfe",
+        b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+    ids=["empty", "cut", "list", "text", "typo", "bytes", "deep"],
+)
+def test_a_body_that_is_no_request_is_a_400(server, body):
+    reply = server.request("/v1/chat/completions", body)
+    assert reply.status == 400
+    assert reply.error["message"]
+
+
+def test_a_body_over_the_limit_is_refused(serve):
+    server = serve(settings=ServerSettings(drain=0.0, max_body_bytes=1000))
+    assert server.chat("x" * 100).status == 200
+    reply = server.chat("x" * 2000)
+    assert (reply.status, reply.error["code"]) == (413, "request_too_large")
+
+
+def test_unknown_paths_and_methods_have_the_same_shape(server):
+    assert server.request("/v1/nothing").error["code"] == "not_found"
+    reply = server.request("/v1/chat/completions")
+    assert (reply.status, reply.error["code"]) == (405, "method_not_allowed")
+
+
+def test_the_request_id_is_kept_or_made(server):
+    given = server.request("/v1/models", headers={"x-request-id": "abc-1"})
+    assert given.headers["x-request-id"] == "abc-1"
+    assert server.request("/v1/models").headers["x-request-id"].startswith("req_")
+
+
+def test_the_document_lists_the_routes(server):
+    paths = json.loads(server.request("/openapi.json").text)["paths"]
+    assert {"/v1/chat/completions", "/v1/models", "/health"} <= set(paths)
