@@ -161,6 +161,7 @@ def test_a_paused_sequence_replays_to_the_same_bits(build_case) -> None:
     paused.generate(row, 11)
     plan = paused.program.plan_pause(row.handle, ResumeKind.REPLAY)
     resume = paused.pause(row, plan)
+    paused.program.check()
     assert paused.program.capacity().available == paused.program.capacity().total
     again = paused.adopt(dataclasses.replace(row.request, source=resume))
     again.tokens, again.logprobs = row.tokens, row.logprobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,9 +25,9 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
-from ninfer_qwen3_5.program.stores import ROWS, STATE, Stores
+from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 
-BIND_DEMAND = Demand({STATE: 1, ROWS: 1})
+BIND_DEMAND = Demand({STATE: 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Contexts:
         self._state = state
         self._sampler = sampler
         self._open = False
+        self._orders = itertools.count(1)
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle
         )
@@ -107,12 +109,13 @@ class Contexts:
         sequence = self.sequences.get(handle)
         if sequence.busy:
             raise EngineFailure("a sequence was ended while a unit held it")
-        pages = self._stores.spaces.footprint(sequence.space).units
-        self._stores.spaces.release(sequence.space)
+        before = self._stores.context.occupancy()[MAIN].available
+        self._stores.histories.release(sequence.history)
         self._stores.slots.release(sequence.slot)
-        self._stores.rows.release(sequence.row)
+        self._stores.give_row(sequence.row)
         self.sequences.remove(handle)
-        return Demand({"main": pages, STATE: 1})
+        freed = self._stores.context.occupancy()[MAIN].available - before
+        return Demand({MAIN: freed, STATE: 1})
 
     def close(self) -> None:
         for sequence in list(self.sequences.values()):
@@ -127,14 +130,11 @@ class Contexts:
         if not isinstance(grant, Reservation):
             return Aborted(f"{grant.axis} ran out between plan and start")
         past = self._resume_source(request)
-        space = self._stores.spaces.create(request.publication_order)
-        sequence = Sequence(request, space, grant.draw(STATE), grant.draw(ROWS))
+        sequence = self._create(request, grant)
         grant.settle()
         if past is not None:
             sequence.generated = list(past.generated)
             sequence.replay_to = past.frontier
-        self._stores.spaces.bind_row(space, sequence.row.index)
-        self._state.clear_slot(sequence.slot.index)
         self._sampler.admit(sequence)
         return Bound(
             sequence=self.sequences.insert(sequence),
@@ -142,6 +142,15 @@ class Contexts:
             reused_tokens=0,
             reuse_reason=request.source_reason,
         )
+
+    def _create(self, request: BindRequest, grant: Reservation) -> Sequence:
+        order = next(self._orders)
+        history = self._stores.histories.create(order)
+        slot, clear = self._stores.slots.create(order, grant)
+        self._state.clear_slot(clear.slot)
+        row = self._stores.take_row()
+        self._stores.histories.bind_row(history, row)
+        return Sequence(request, order, history, slot, row)
 
     def _resume_source(self, request: BindRequest) -> PausedSequence | None:
         if request.source is None:

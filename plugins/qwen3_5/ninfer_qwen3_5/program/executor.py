@@ -69,7 +69,7 @@ class Executor:
 
         return PagedRows(
             self._tables,
-            _ints([sequence.row.index for sequence in sequences]),
+            _ints([sequence.row for sequence in sequences]),
             _ints([sequence.frontier for sequence in sequences]),
             torch.full((len(sequences),), width, dtype=torch.int32),
             width,

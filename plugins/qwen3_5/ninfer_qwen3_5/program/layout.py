@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 STAGING_SLOTS = 2
 """State slots beyond the resident ones: where a chunk or control unit builds its outcome."""
 
+SCRATCH_SLOTS = 1
+"""A last row of the tensors that is never allocated: padding rows of a unit may write there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -82,7 +85,8 @@ class StateBuilder:
         return KvCache("fp32", keys, values)
 
     def _gdn_shapes(self) -> dict[str, tuple[int, ...]]:
-        config, slots, width = self.config, self.layout.slots, self.layout.record_width
+        config, width = self.config, self.layout.record_width
+        slots = self.layout.slots + SCRATCH_SLOTS
         values, channels = config.linear_num_value_heads, config.conv_channels
         key_size, value_size = config.linear_key_head_dim, config.linear_value_head_dim
         keys_and_values = channels - config.linear_num_key_heads * key_size

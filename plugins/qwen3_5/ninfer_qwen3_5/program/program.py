@@ -22,6 +22,7 @@ from ninfer_core.contract.checkpoints import (
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.resources import (
+    PAGE_TOKENS,
     CapacitySummary,
     CheckpointRef,
     NeverFits,
@@ -88,7 +89,7 @@ class TextProgram:
 
     def check(self) -> None:
         """Raise StoreInvariantError if any ledger contradicts itself."""
-        self._stores.check()
+        self._stores.context.check()
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
         raise _no_checkpoint(ref)
@@ -118,12 +119,12 @@ class TextProgram:
         self._contexts.discard(resume)
 
     def plan_bind(self, request: BindRequest) -> Plan | Shortfall | NeverFits:
-        pages = self._stores.spaces.pool.capacity
+        pages = self._stores.context.ledger.pool(MAIN).capacity
         tokens = request.prepared.length + request.rules.max_new_tokens
-        needed = -(-min(tokens, self._limits.max_context) // 64)
+        needed = -(-min(tokens, self._limits.max_context) // PAGE_TOKENS)
         if needed > pages:
             return NeverFits(MAIN, needed, pages)
-        short = self._stores.ledger.shortfall(BIND_DEMAND)
+        short = self._stores.context.ledger.shortfall(BIND_DEMAND)
         if short is not None:
             axis = short.axes[0]
             return Shortfall(axis.pool, axis.needed, axis.available)
@@ -153,7 +154,7 @@ class TextProgram:
 
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
-        pages = self._stores.spaces.growth(record.space, record.frontier + need.tokens)
+        pages = self._stores.growth(record.history, record.frontier + need.tokens)
         staging = int(self._stages(record, need))
         demand = Demand({MAIN: pages, STATE: staging})
         grant = self._stores.reserve(demand)

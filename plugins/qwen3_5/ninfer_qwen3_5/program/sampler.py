@@ -45,14 +45,14 @@ class Sampler:
             torch.zeros((rows, vocab_rows), dtype=torch.int32),
             torch.zeros((rows, vocab_rows), dtype=torch.bool),
         )
-        self._members: tuple[tuple[int, int], ...] = ()
+        self._members: tuple[int, ...] = ()
         self._settings: SamplingRows | None = None
 
     def admit(self, sequence: Sequence) -> None:
         """Start counting for a sequence that took its execution row; its ledger counts already."""
         import torch
 
-        row = sequence.row.index
+        row = sequence.row
         self.counts.generated[row].zero_()
         self.counts.prompt[row].zero_()
         prompt = torch.from_numpy(sequence.request.prepared.token_ids).long()
@@ -126,7 +126,7 @@ class Sampler:
 
     def _settings_of(self, sequences: Rows[Sequence]) -> SamplingRows:
         """Settings as tensors, rebuilt only when the membership changed."""
-        members = tuple((s.row.index, s.row.generation) for s in sequences)
+        members = tuple(sequence.order for sequence in sequences)
         if self._settings is None or members != self._members:
             self._members, self._settings = members, sampling_rows(sequences)
         return self._settings
@@ -181,7 +181,7 @@ def lanes_of(sequences: Rows[Sequence]) -> Tensor:
     """Execution rows i64[B], by which counts are kept."""
     import torch
 
-    return torch.tensor([sequence.row.index for sequence in sequences])
+    return torch.tensor([sequence.row for sequence in sequences])
 
 
 def _status(broken: bool, dead: bool) -> RowStatus:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
-from ninfer_core.store.space import SpaceHandle
-from ninfer_core.store.units import Unit
+from ninfer_core.store.histories import History
+from ninfer_core.store.state_slots import Slot
 
 
 @dataclass(slots=True)
@@ -16,13 +16,15 @@ class Sequence:
     The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
     is at most one behind the ledger once the prompt has run. ``unfolded`` records of the last
     verify are committed but not yet part of the state in ``slot``. ``replay_to`` is the
-    frontier that a resumed sequence had before it was paused.
+    frontier that a resumed sequence had before it was paused. ``order`` differs in every binding
+    and ``row`` is the execution row.
     """
 
     request: BindRequest
-    space: SpaceHandle
-    slot: Unit
-    row: Unit
+    order: int
+    history: History
+    slot: Slot
+    row: int
     generated: list[int] = field(default_factory=list)
     frontier: int = 0
     unfolded: int = 0

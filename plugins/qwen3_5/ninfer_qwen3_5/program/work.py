@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision
 from ninfer_core.store.reservations import Reservation
-from ninfer_core.store.units import Unit
+from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
-from ninfer_qwen3_5.program.stores import STATE, Stores
+from ninfer_qwen3_5.program.stores import MAIN, Stores
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class RowWork:
     sequence: Sequence
     grant: Reservation
     executed: int
-    staged: Unit | None = None
+    staged: Slot | None = None
     records: int = 1
 
 
@@ -41,15 +41,22 @@ class Settlement:
         grant = permit.detail
         assert isinstance(grant, Reservation)
         tokens = permit.need.tokens
-        self._stores.spaces.ensure_mapped(sequence.space, sequence.frontier + tokens, grant)
+        self._stores.histories.ensure_mapped(
+            sequence.history, {MAIN: sequence.frontier + tokens}, grant
+        )
         sequence.busy = True
-        return RowWork(sequence, grant, tokens, grant.draw(STATE) if staged else None)
+        return RowWork(sequence, grant, tokens, self._stage(sequence, grant) if staged else None)
+
+    def _stage(self, sequence: Sequence, grant: Reservation) -> Slot:
+        """The slot in which the unit builds its state; it copies the present one first."""
+        slot, _ = self._stores.slots.fork(sequence.slot, sequence.order, grant)
+        return slot
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
         sequence = work.sequence
         sequence.frontier += work.executed
-        self._stores.spaces.commit(sequence.space, sequence.frontier)
+        self._stores.histories.commit(sequence.history, {MAIN: sequence.frontier})
         if work.staged is None:
             sequence.unfolded = work.records
         else:
@@ -91,8 +98,7 @@ class Settlement:
     def _close(self, work: RowWork) -> None:
         if work.staged is not None:
             self._stores.slots.release(work.staged)
-        self._stores.spaces.trim(work.sequence.space)
-        work.grant.settle()
+        self._stores.histories.settle(work.sequence.history, work.grant)
         work.sequence.busy = False
 
 
