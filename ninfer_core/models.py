@@ -21,6 +21,8 @@ ModelKind = Literal["ninfer", "hf"]
 class ModelNotFound(NinferError):
     """MODEL names neither an artifact, nor a Hugging Face directory, nor a model source."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedModel:

@@ -12,6 +12,8 @@ class ArtifactError(NinferError):
     name, or a file name), ``problem`` what is wrong with it and ``hint`` the mend.
     """
 
+    exit_code = 2
+
     def __init__(self, field: str, problem: str, mend: str) -> None:
         super().__init__(f"{field}: {problem}", hint=mend)
         self.field = field

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from ninfer_core.cli.listing import print_help, print_plugins, print_version
-from ninfer_core.cli.options import CommandLine, UsageError, parse
-from ninfer_core.errors import NinferError
-from ninfer_core.plugins import PluginError, PluginHost, load_plugins
+from ninfer_core.cli.options import CommandLine, parse
+from ninfer_core.errors import NinferError, UsageError
+from ninfer_core.plugins import PluginHost, load_plugins
 
 COMPLETE_VARIABLE = "_NINFER_COMPLETE"
 _COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
@@ -22,8 +22,8 @@ _COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ninfer`` with ``argv`` (default: the process arguments); the value is the exit code.
 
-    2 stands for a wrong command line or a plug-in that was asked for and cannot act, 1 for any
-    other expected error; both are one line on stderr. ``NINFER_DEBUG=1`` shows the traceback.
+    An expected error is one line on stderr and its own ``exit_code``. ``NINFER_DEBUG=1`` shows the
+    traceback.
     """
     try:
         return _dispatch(parse(sys.argv[1:] if argv is None else argv))
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("NINFER_DEBUG"):
             raise
         _say("error", str(error))
-        return 2 if isinstance(error, PluginError | UsageError) else 1
+        return error.exit_code
     except BrokenPipeError:
         # The reader of a pipe went away; keep the interpreter from flushing into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ninfer_core.errors import NinferError
+from ninfer_core.errors import UsageError
 from ninfer_core.plugins import Selection
 
 _OPTIONS: Final = ("--plugin", "--no-plugin")
-
-
-class UsageError(NinferError):
-    """The command line itself is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

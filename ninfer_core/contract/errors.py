@@ -24,18 +24,21 @@ class InvalidRequest(RequestError):
     """A field has a value that no model could serve (wrong type, range or combination)."""
 
     code = "invalid_request"
+    exit_code = 2
 
 
 class InvalidPrompt(RequestError):
     """The prompt cannot be rendered or represented (empty, unknown role, template error)."""
 
     code = "invalid_prompt"
+    exit_code = 2
 
 
 class ContextLengthExceeded(RequestError):
     """The prompt alone does not fit the context."""
 
     code = "context_length_exceeded"
+    exit_code = 2
 
     def __init__(self, prompt_tokens: int, max_context: int) -> None:
         super().__init__(
@@ -51,6 +54,7 @@ class InvalidSchema(RequestError):
     """A constraint's source is invalid, unsupported or unsatisfiable at ``pointer`` (RFC 6901)."""
 
     code = "invalid_json_schema"
+    exit_code = 2
 
     def __init__(self, message: str, *, pointer: str = "", param: str | None = None) -> None:
         super().__init__(message, param=param)
@@ -61,6 +65,7 @@ class Unsupported(RequestError):
     """A known feature that this engine, as started, does not serve."""
 
     code = "unsupported"
+    exit_code = 2
 
 
 class Overloaded(RequestError):
@@ -85,6 +90,7 @@ class MediaError(RequestError):
     """A media part could not be acquired, decoded or represented."""
 
     code = "invalid_media"
+    exit_code = 2
 
 
 class ConstraintDeadEnd(RequestError):

@@ -6,7 +6,9 @@ from ninfer_core.errors import NinferError
 
 
 class PluginError(NinferError):
-    """A plug-in cannot do what was asked of it. Ends a command with exit code 2."""
+    """A plug-in cannot do what was asked of it."""
+
+    exit_code = 2
 
 
 class PluginNotFound(PluginError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ninfer_core.cli.options import UsageError, parse
+from ninfer_core.cli.options import parse
+from ninfer_core.errors import UsageError
 from ninfer_core.plugins import Selection
 
 

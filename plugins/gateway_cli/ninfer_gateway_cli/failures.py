@@ -12,47 +12,12 @@ from typing import Any, Final, NoReturn
 
 import typer
 
-from ninfer_core.artifact.errors import ArtifactError
-from ninfer_core.contract.errors import (
-    ContextLengthExceeded,
-    InvalidPrompt,
-    InvalidRequest,
-    InvalidSchema,
-    MediaError,
-    RequestError,
-    Unsupported,
-)
+from ninfer_core.contract.errors import RequestError
 from ninfer_core.errors import NinferError
-from ninfer_core.models import ModelNotFound
-from ninfer_core.plugins import PluginError
 from ninfer_gateway_cli.interrupt import Interrupted, leave
 
 FAILED: Final = 1
 BAD_INPUT: Final = 2
-
-
-class UsageError(NinferError):
-    """Options that contradict each other, or a file that is not what its option says."""
-
-
-_BAD_INPUT: Final = (
-    ArtifactError,
-    ContextLengthExceeded,
-    InvalidPrompt,
-    InvalidRequest,
-    InvalidSchema,
-    MediaError,
-    ModelNotFound,
-    PluginError,
-    Unsupported,
-    UsageError,
-)
-"""What the user can mend on the command line or in the files that it names."""
-
-
-def exit_code(error: BaseException) -> int:
-    """2 for what was asked wrongly, 1 for what failed while it was done."""
-    return BAD_INPUT if isinstance(error, _BAD_INPUT) else FAILED
 
 
 def say(kind: str, text: str) -> None:
@@ -86,7 +51,7 @@ def _report(error: Exception, message: str, *, debug: bool, as_json: bool) -> No
     code = error.code if isinstance(error, RequestError) else type(error).__name__
     facts = {"code": code, "param": getattr(error, "param", None)}
     _print_error(message, facts, as_json=as_json)
-    raise typer.Exit(exit_code(error)) from None
+    raise typer.Exit(error.exit_code if isinstance(error, NinferError) else FAILED) from None
 
 
 def _print_error(message: str, facts: dict[str, Any], *, as_json: bool) -> None:

@@ -12,8 +12,8 @@ import typer
 from ninfer_core.contract.engine import EngineOptions, LoadSummary
 from ninfer_core.contract.requests import ChatOptions, ConsumerMode, GenerationOptions
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
-from ninfer_gateway_cli.failures import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

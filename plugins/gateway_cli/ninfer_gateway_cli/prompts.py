@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ninfer_core.contract.requests import ChatOptions, JsonObject, PromptInput
+from ninfer_core.errors import UsageError
 from ninfer_core.inputs import parse_messages, parse_tools
-from ninfer_gateway_cli.failures import UsageError
 
 STDIN = "-"
 

@@ -11,7 +11,8 @@ import typer
 from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_gateway_cli.failures import UsageError, reported, say
+from ninfer_core.errors import UsageError
+from ninfer_gateway_cli.failures import reported, say
 from ninfer_gateway_cli.generation import follow
 from ninfer_gateway_cli.groups import with_groups
 from ninfer_gateway_cli.interrupt import Interrupt, leave
