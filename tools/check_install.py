@@ -48,7 +48,7 @@ def third_party(dist: Path) -> list[str]:
         with zipfile.ZipFile(path) as wheel:
             [name] = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
             metadata = Parser().parsestr(wheel.read(name).decode())
-        lines |= {r for r in metadata.get_all("Requires-Dist") if "extra == 'test'" not in r}
+        lines |= {r for r in metadata.get_all("Requires-Dist", []) if "extra == 'test'" not in r}
     return sorted(_without_extra(line) for line in lines if not line.startswith("ninfer-"))
 
 
