@@ -60,7 +60,7 @@ class ContextStore:
     ) -> None:
         given = tables or {}
         self.layout = layout
-        self.arena = HostArena("host", layout.host_bytes, layout.host_alignment)
+        self.arena = HostArena("host_bytes", layout.host_bytes, layout.host_alignment)
         self.spaces: Mapping[str, AddressSpaces] = MappingProxyType(
             {n: self._spaces(n, p, given.get(n)) for n, p in layout.page_pools.items()}
         )

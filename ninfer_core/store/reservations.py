@@ -73,27 +73,17 @@ class Ledger:
     def reserve(self, demand: Demand) -> Reservation | Shortfalls:
         """Grant all of ``demand``, or name every axis that is short and hold nothing."""
         reservation = Reservation(self)
+        short = self._grant(reservation, demand)
+        if short is not None:
+            return short
         self._open[id(reservation)] = reservation
-        short = self.extend(reservation, demand)
-        if short is None:
-            return reservation
-        reservation.settle()
-        return short
+        return reservation
 
     def extend(self, reservation: Reservation, demand: Demand) -> Shortfalls | None:
         """Add ``demand`` to an open reservation, all of it or nothing."""
         if self._open.get(id(reservation)) is not reservation:
             raise PermitViolationError("the reservation is settled or of another ledger")
-        extents = self._allocate(demand.host_extents)
-        short = self._short_units(demand.units)
-        if extents is None or short:
-            self._free(extents or [])
-            return self._shortfall(short, demand.host_extents, extents is None)
-        for name, count in demand.units.items():
-            self._pools[name].reserve(count)
-            reservation._units[name] = reservation._units.get(name, 0) + count
-        reservation._extents += extents
-        return None
+        return self._grant(reservation, demand)
 
     def shortfall(self, demand: Demand) -> Shortfalls | None:
         """What :meth:`reserve` would answer now, without holding anything."""
@@ -136,6 +126,18 @@ class Ledger:
     def promised_extents(self) -> frozenset[Extent]:
         """Host extents that are charged but not drawn yet."""
         return frozenset(extent for r in self._open.values() for extent in r.extents)
+
+    def _grant(self, reservation: Reservation, demand: Demand) -> Shortfalls | None:
+        short = self._short_units(demand.units)
+        extents = self._allocate(demand.host_extents)
+        if extents is None or short:
+            self._free(extents or [])
+            return self._shortfall(short, demand.host_extents, extents is None)
+        for name, count in demand.units.items():
+            self._pools[name].reserve(count)
+            reservation._units[name] = reservation._units.get(name, 0) + count
+        reservation._extents += extents
+        return None
 
     def _take_back(self, reservation: Reservation) -> Demand:
         del self._open[id(reservation)]
