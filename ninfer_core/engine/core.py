@@ -1,0 +1,185 @@
+"""The engine core: what one worker thread owns, and the cycle it runs."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+
+from ninfer_core.contract.cache import CachePolicy
+from ninfer_core.contract.engine import AvailabilityState, EngineStats, MemorySummary
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.instance import ModelInstance
+from ninfer_core.contract.program import Program
+from ninfer_core.engine.accounting import Accounting
+from ninfer_core.engine.admission import Admission
+from ninfer_core.engine.capacity_events import CapacityEvents
+from ninfer_core.engine.cleanup import Cleanup
+from ninfer_core.engine.contexts import ContextDriver
+from ninfer_core.engine.endings import Endings
+from ninfer_core.engine.intake import Intake
+from ninfer_core.engine.lifecycle import Lifecycle, Submit
+from ninfer_core.engine.metrics import Metrics
+from ninfer_core.engine.outstanding import OutstandingGate
+from ninfer_core.engine.permits import PermitDesk
+from ninfer_core.engine.pressure import Pressure
+from ninfer_core.engine.publication import Publisher
+from ninfer_core.engine.queue import TicketQueue
+from ninfer_core.engine.request_record import RequestRecord
+from ninfer_core.engine.resource_manager import ResourceManager
+from ninfer_core.engine.scheduler import Scheduler
+from ninfer_core.engine.states import Transitions
+from ninfer_core.engine.units import UnitRunner
+
+_TRANSACTION_POLL = 0.001
+"""Seconds between two looks at a context transaction that nothing else runs beside."""
+
+
+class Activity(enum.Enum):
+    """What a cycle left behind: more to do at once, a transaction to look at again, or nothing."""
+
+    BUSY = "busy"
+    TRANSFERRING = "transferring"
+    IDLE = "idle"
+    STOPPED = "stopped"
+
+
+class EngineCore:
+    """Request lifecycle of one Program. Everything but construction runs on one thread.
+
+    ``step`` runs one cycle and turns whatever it raises into the end of the engine; ``run`` steps
+    until then and sleeps on the inbox in between. Tests step without a thread.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        policy: CachePolicy,
+        lifecycle: Lifecycle,
+        gate: OutstandingGate,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        lanes = program.limits.max_concurrency
+        self.program = program
+        self.lifecycle = lifecycle
+        self.gate = gate
+        self.transitions = transitions = Transitions()
+        self.events = events = CapacityEvents()
+        self.metrics = metrics = Metrics()
+        self.scheduler = scheduler = Scheduler(lanes)
+        self.queue = queue = TicketQueue(reach=lanes)
+        self.resources = resources = ResourceManager(program, policy)
+        self.endings = endings = Endings(
+            program, scheduler, queue, resources, transitions, events, metrics, clock, self._ended
+        )
+        self.contexts = contexts = ContextDriver(
+            program, scheduler, queue, resources, transitions, events, endings, metrics, clock
+        )
+        self.pressure = pressure = Pressure(program, scheduler, resources, contexts)
+        self.admission = Admission(scheduler, queue, resources, contexts, pressure, endings, events)
+        self.permits = PermitDesk(program, scheduler, contexts, pressure, endings)
+        self.units = UnitRunner(program, scheduler, self.permits)
+        accounting = Accounting(scheduler, transitions, metrics, clock)
+        self.publisher = Publisher(program, accounting, endings, clock)
+        self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
+        self.cleanup = Cleanup(program, scheduler, resources, contexts, self.units, transitions)
+        self.stopped = False
+
+    def cycle(self) -> bool:
+        """One worker cycle; True when it changed anything or ran a unit."""
+        edges = self.transitions.count
+        arrived = self.intake.take_in()
+        self.contexts.advance()
+        self.endings.stop_requested()
+        self.endings.settle()
+        self.admission.resume_oldest()
+        permitted = self.permits.collect()
+        self.admission.admit_fresh()
+        flights = self.units.launch(permitted)
+        for flight in flights:
+            flight.launched.finish()
+        arrived += self._while_device_works()
+        for flight in flights:
+            self.publisher.settle(flight)
+            self.units.settled(flight)
+        self.endings.settle()
+        return bool(flights) or arrived > 0 or self.transitions.count != edges
+
+    def step(self) -> Activity:
+        """Run one cycle. A failure ends the engine and every request in it."""
+        if self.stopped:
+            return Activity.STOPPED
+        try:
+            busy = self.cycle()
+        except Exception as error:
+            self.fail(error)
+            return Activity.STOPPED
+        if self.intake.stop_asked:
+            self._shut(AvailabilityState.CLOSED, None)
+            return Activity.STOPPED
+        if busy:
+            return Activity.BUSY
+        return Activity.TRANSFERRING if self.contexts.open else Activity.IDLE
+
+    def run(self) -> None:
+        """Step until the engine is closed or has failed. Never spins."""
+        try:
+            while (activity := self.step()) is not Activity.STOPPED:
+                if activity is not Activity.BUSY:
+                    self.lifecycle.wait(self._patience(activity))
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the engine because ``error`` left it in a state that cannot be trusted."""
+        if self.stopped:
+            return
+        failure = EngineFailure(f"{type(error).__name__}: {error}")
+        if isinstance(error, EngineFailure):
+            failure = EngineFailure(error.message)
+        failure.__cause__ = error
+        self._shut(AvailabilityState.FAILED, failure)
+
+    def stats(self) -> EngineStats:
+        return self.metrics.stats(self.scheduler, len(self.queue), self.gate.count)
+
+    def memory(self, instance: ModelInstance) -> MemorySummary:
+        """Worker only: the Program answers nobody else."""
+        capacity = self.program.capacity()
+        return MemorySummary(
+            bytes=instance.memory(),
+            pages_total=capacity.total.pages,
+            pages_free=capacity.available.pages,
+            state_slots_total=capacity.total.state_slots,
+            state_slots_free=capacity.available.state_slots,
+        )
+
+    def _while_device_works(self) -> int:
+        """What needs no result of the running units: here, taking in what has arrived.
+
+        A Program that offers launch-ahead would get the next round's rows here; its flights stay in
+        ``units.flights`` behind the present ones and settle in the next cycle.
+        """
+        return self.intake.take_in() if self.units.flights else 0
+
+    def _patience(self, activity: Activity) -> float | None:
+        if activity is Activity.TRANSFERRING:
+            return _TRANSACTION_POLL
+        return self.intake.seconds_to_deadline()
+
+    def _ended(self, record: RequestRecord) -> None:
+        self.intake.forget(record)
+
+    def _shut(self, state: AvailabilityState, failure: EngineFailure | None) -> None:
+        """Refuse what comes, release what is held, then complete every response."""
+        self.stopped = True
+        self.lifecycle.shut(state, str(failure) if failure else None)
+        self.cleanup.release_all()
+        records = list(self.intake.open.values())
+        self.cleanup.complete(records, failure)
+        for record in records:
+            self.intake.forget(record)
+        while (message := self.lifecycle.take()) is not None:
+            self.cleanup.refuse(message, failure)
+            if isinstance(message, Submit):
+                self.lifecycle.ended()

@@ -1,0 +1,220 @@
+"""The public engine, in process."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from ninfer_core.contract.engine import (
+    Availability,
+    AvailabilityState,
+    EngineOptions,
+    EngineStats,
+    LoadSummary,
+    MemorySummary,
+)
+from ninfer_core.contract.errors import Unsupported
+from ninfer_core.contract.frontend import Frontend, PreparedPrompt
+from ninfer_core.contract.instance import Purpose
+from ninfer_core.contract.program import Program, ScoringProgram
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.engine.core import EngineCore
+from ninfer_core.engine.handle import RequestHandle
+from ninfer_core.engine.ingress import Ingress
+from ninfer_core.engine.lifecycle import Lifecycle
+from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
+from ninfer_core.engine.outstanding import OutstandingGate
+from ninfer_core.engine.scoring import ScoringCore
+from ninfer_core.engine.start_options import check_options
+from ninfer_core.engine.worker import EngineWorker, Runnable
+
+
+class Engine:
+    """One model, its worker thread, and everything a gateway may ask of them.
+
+    Thread safe; implements ``contract.engine.EngineLike``. Use it as a context manager or call
+    :meth:`close`; an engine that is dropped or still open at exit closes itself.
+    """
+
+    def __init__(
+        self,
+        factory: InstanceFactory,
+        options: EngineOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the worker and wait for the instance. Raises what building it raises."""
+        self._options = options or EngineOptions()
+        check_options(self._options)
+        self._clock = clock
+        self._lifecycle = Lifecycle()
+        self._gate = OutstandingGate(self._options.max_concurrency + self._options.max_pending)
+        self._core: EngineCore | None = None
+        self._scoring: ScoringCore | None = None
+        started = clock()
+        worker = EngineWorker(factory, self._make_core, self._lifecycle)
+        self._opened = worker.start()
+        self._worker = worker
+        self._summary = _summarise(self._opened, self._options, clock() - started)
+        self._ingress = self._open_ingress()
+        self._finalizer = weakref.finalize(self, _close_worker, worker)
+
+    @classmethod
+    def open(
+        cls,
+        source: str | Path,
+        options: EngineOptions | None = None,
+        *,
+        factory: InstanceFactory | None = None,
+    ) -> Engine:
+        """Open a ``.ninfer`` file, a Hugging Face directory or the name of a model source.
+
+        Raises NinferError with one line that names the cause and the mend.
+        """
+        options = options or EngineOptions()
+        check_options(options)
+        if factory is None:
+            from ninfer_core.instance import instance_factory
+
+            factory = instance_factory(source, options)
+        return cls(factory, options)
+
+    def prepare(self, prompt: PromptInput) -> PreparedPrompt:
+        return self._frontend().prepare(prompt)
+
+    def submit(
+        self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
+    ) -> RequestHandle:
+        """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
+        if self._ingress is None:
+            raise Unsupported(
+                "this engine was opened for causal scoring and does not generate",
+                hint="open one with purpose GENERATION",
+            )
+        return self._ingress.submit(prompt, options or GenerationOptions())
+
+    def count_tokens(self, prompt: PromptInput) -> int:
+        return self._frontend().prepare(prompt).length
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        return self._frontend().tokenize(text, special=special)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self._frontend().detokenize(token_ids)
+
+    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
+        return self._frontend().token_bytes(token_ids)
+
+    def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]:
+        """Log-probabilities of ``token_ids[first_target:]``, each given all tokens before it."""
+        if self._scoring is None:
+            raise Unsupported(
+                "this engine was opened for generation and does not score",
+                hint="open one with purpose CAUSAL_SCORING, or ask for prompt_logprobs",
+            )
+        return self._scoring.score(token_ids, first_target)
+
+    def availability(self) -> Availability:
+        return self._lifecycle.availability()
+
+    def load_summary(self) -> LoadSummary:
+        return self._summary
+
+    def memory_summary(self) -> MemorySummary:
+        """Asks the worker, so it may take as long as the unit that runs. Raises Unavailable."""
+        core, instance = self._core, self._opened.instance
+        if core is not None:
+            return self._lifecycle.ask(lambda: core.memory(instance))
+        return self._lifecycle.ask(lambda: _weights_only(self._opened))
+
+    def stats(self) -> EngineStats:
+        return self._core.stats() if self._core is not None else EngineStats()
+
+    def drain(self, deadline: float | None = None) -> bool:
+        """Refuse new work and wait up to ``deadline`` seconds; True when nothing is left."""
+        self._lifecycle.drain()
+        return self._lifecycle.wait_quiet(deadline)
+
+    def close(self) -> None:
+        """End every request that still runs, then the worker and its instance. Idempotent."""
+        if self._finalizer.detach() is None:
+            return
+        if self._ingress is not None:
+            self._ingress.close()
+        _close_worker(self._worker)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _make_core(self, opened: OpenedInstance) -> Runnable:
+        """Runs on the worker thread, before the opener goes on."""
+        program = opened.instance.program
+        if self._options.purpose is Purpose.CAUSAL_SCORING:
+            scoring = cast(ScoringProgram, program)
+            self._scoring = ScoringCore(scoring, opened.max_context, self._lifecycle)
+            return self._scoring
+        self._core = EngineCore(
+            cast(Program, program), opened.cache_policy, self._lifecycle, self._gate, self._clock
+        )
+        return self._core
+
+    def _open_ingress(self) -> Ingress | None:
+        if self._scoring is not None:
+            return None
+        return Ingress(
+            self._opened.instance.frontend,
+            self._opened.max_context,
+            self._options.queue_timeout,
+            self._lifecycle,
+            self._gate,
+            self._clock,
+        )
+
+    def _frontend(self) -> Frontend:
+        if self.availability().state in (AvailabilityState.CLOSED, AvailabilityState.FAILED):
+            raise self._lifecycle.unavailable()
+        return self._opened.instance.frontend
+
+
+def _close_worker(worker: EngineWorker) -> None:
+    worker.stop()
+    worker.join()
+
+
+def _weights_only(opened: OpenedInstance) -> MemorySummary:
+    return MemorySummary(
+        bytes=opened.instance.memory(),
+        pages_total={},
+        pages_free={},
+        state_slots_total=0,
+        state_slots_free=0,
+    )
+
+
+def _summarise(opened: OpenedInstance, options: EngineOptions, seconds: float) -> LoadSummary:
+    frontend = opened.instance.frontend
+    return LoadSummary(
+        name=opened.instance.name,
+        architecture=opened.architecture,
+        source=opened.source,
+        devices=opened.devices,
+        max_context=opened.max_context,
+        max_concurrency=options.max_concurrency,
+        prefill_chunk=options.prefill_chunk,
+        vocab_size=frontend.vocab_size,
+        default_sampling=frontend.default_sampling,
+        seconds=seconds,
+        details=opened.details,
+    )

@@ -1,0 +1,158 @@
+"""Whether the engine is there, and the hand-over from other threads to its worker."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ninfer_core.contract.engine import Availability, AvailabilityState
+from ninfer_core.contract.errors import Unavailable
+from ninfer_core.engine.request_record import RequestRecord
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    record: RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    record: RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The handle is gone: cancel, and count the consumer as released."""
+
+    record: RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question that only the worker may answer."""
+
+    question: Callable[[], Any]
+    answer: Future[Any] = field(default_factory=Future)
+
+    def run(self) -> None:
+        """Answer with the value or with what the question raised."""
+        try:
+            self.answer.set_result(self.question())
+        except Exception as error:
+            self.answer.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End every request and leave the loop."""
+
+
+Message = Submit | Cancel | Abandon | Ask | Stop
+_OPEN = frozenset({AvailabilityState.READY, AvailabilityState.DRAINING})
+
+
+class Lifecycle:
+    """Availability, the worker's inbox, and the number of requests without an end.
+
+    A request enters the inbox only while the engine is ready, under the lock that :meth:`shut`
+    takes, so that none can slip in behind the last look. The inbox itself is a
+    ``queue.SimpleQueue``: its ``put`` is re-entrant and may run in a finaliser.
+    """
+
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._peeked: Message | None = None
+        self._changed = threading.Condition()
+        self._availability = Availability(AvailabilityState.STARTING)
+        self._open = 0
+
+    @property
+    def open_requests(self) -> int:
+        return self._open
+
+    def availability(self) -> Availability:
+        return self._availability
+
+    def require_ready(self) -> None:
+        """Raises Unavailable unless new requests are taken."""
+        if not self._availability.ready:
+            raise self.unavailable()
+
+    def unavailable(self) -> Unavailable:
+        now = self._availability
+        reason = f": {now.reason}" if now.reason else ""
+        return Unavailable(f"the engine is {now.state.value}{reason}")
+
+    def ready(self) -> None:
+        self._set(Availability(AvailabilityState.READY), only_from=AvailabilityState.STARTING)
+
+    def drain(self) -> None:
+        """Refuse new requests; those inside go on."""
+        self._set(Availability(AvailabilityState.DRAINING), only_from=AvailabilityState.READY)
+
+    def shut(self, state: AvailabilityState, reason: str | None = None) -> None:
+        """FAILED or CLOSED. A failed engine that is closed keeps its reason."""
+        with self._changed:
+            self._availability = Availability(state, reason or self._availability.reason)
+            self._changed.notify_all()
+
+    def post(self, record: RequestRecord) -> None:
+        """Hand a new request to the worker. Raises Unavailable."""
+        with self._changed:
+            self.require_ready()
+            self._open += 1
+            self._inbox.put(Submit(record))
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Have the worker evaluate ``question`` between two cycles. Raises Unavailable."""
+        message = Ask(question)
+        with self._changed:
+            if self._availability.state not in _OPEN:
+                raise self.unavailable()
+            self._inbox.put(message)
+        answer: T = message.answer.result()
+        return answer
+
+    def nudge(self, message: Cancel | Abandon | Stop) -> None:
+        """Needs no lock and never fails; lost only on a worker that has ended everything."""
+        self._inbox.put(message)
+
+    def ended(self) -> None:
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+    def wait_quiet(self, timeout: float | None) -> bool:
+        """Wait until every request has its end, or the engine is gone."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._open == 0, timeout)
+
+    def take(self) -> Message | None:
+        """The next message, None when there is none now. Worker only."""
+        message, self._peeked = self._peeked, None
+        if message is not None:
+            return message
+        try:
+            return self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+
+    def wait(self, timeout: float | None) -> None:
+        """Sleep until a message arrives or ``timeout`` seconds passed. Worker only."""
+        if self._peeked is None:
+            try:
+                self._peeked = self._inbox.get(timeout=timeout)
+            except queue.Empty:
+                return
+
+    def _set(self, availability: Availability, *, only_from: AvailabilityState) -> None:
+        with self._changed:
+            if self._availability.state is only_from:
+                self._availability = availability
+                self._changed.notify_all()

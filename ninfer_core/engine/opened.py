@@ -1,0 +1,28 @@
+"""What the composition root hands to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ninfer_core.contract.cache import CachePolicy
+from ninfer_core.contract.instance import ModelInstance
+from ninfer_core.engine.policies import OffPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedInstance:
+    """A running instance and the facts that the engine reports of it."""
+
+    instance: ModelInstance
+    architecture: str
+    source: str
+    devices: tuple[str, ...]
+    max_context: int
+    cache_policy: CachePolicy = field(default_factory=OffPolicy)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+InstanceFactory = Callable[[], OpenedInstance]
+"""Called once, on the worker thread, which also closes what it returns."""

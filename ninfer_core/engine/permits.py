@@ -1,0 +1,144 @@
+"""Room for the coming units, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.program import Program
+from ninfer_core.contract.resources import NeverFits, Shortfall
+from ninfer_core.contract.units import Permit, UnitKind, UnitNeed
+from ninfer_core.engine.admission import never_fits, no_room
+from ninfer_core.engine.contexts import ContextDriver
+from ninfer_core.engine.endings import Endings
+from ninfer_core.engine.pressure import Pressure
+from ninfer_core.engine.request_record import RequestRecord
+from ninfer_core.engine.scheduler import Scheduler
+from ninfer_core.engine.states import CHUNKED, RUNNABLE, RequestState
+
+_KIND_OF_STATE = {
+    RequestState.PREFILL: UnitKind.PREFILL,
+    RequestState.REPLAY: UnitKind.REPLAY,
+    RequestState.DECODE_READY: UnitKind.DECODE,
+    RequestState.CONTROL_READY: UnitKind.CONTROL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """A row and its room."""
+
+    record: RequestRecord
+    permit: Permit
+
+
+@dataclass(slots=True)
+class PermittedUnits:
+    """The rows of one cycle's units; disjoint, because a request is in one state."""
+
+    control: list[Permitted] = field(default_factory=list)
+    decode: list[Permitted] = field(default_factory=list)
+    chunk: list[Permitted] = field(default_factory=list)
+
+    def add(self, row: Permitted) -> None:
+        kind = row.permit.need.kind
+        if kind is UnitKind.CONTROL:
+            self.control.append(row)
+        elif kind is UnitKind.DECODE:
+            self.decode.append(row)
+        else:
+            self.chunk.append(row)
+
+    def __bool__(self) -> bool:
+        return bool(self.control or self.decode or self.chunk)
+
+
+class PermitDesk:
+    """Asks for every row alone, so that a row without room stops nobody else."""
+
+    def __init__(
+        self,
+        program: Program,
+        scheduler: Scheduler,
+        contexts: ContextDriver,
+        pressure: Pressure,
+        endings: Endings,
+    ) -> None:
+        self._program = program
+        self._scheduler = scheduler
+        self._contexts = contexts
+        self._pressure = pressure
+        self._endings = endings
+        self.held: list[Permit] = []
+        self._last_short: Shortfall | None = None
+
+    def collect(self) -> PermittedUnits:
+        """Permits for all control and decode rows and for one chunk, in permit order.
+
+        When every resident lacks room and nobody can make way, the youngest ends with Infeasible.
+        """
+        units = PermittedUnits()
+        chunks = self._scheduler.chunk_order()
+        for record in self._scheduler.permit_order():
+            if record.state not in CHUNKED or record is chunks[0]:
+                self._try(record, units)
+        for record in chunks[1:]:
+            if units.chunk:
+                break
+            self._try(record, units)
+        if not units and not self._contexts.open and self._scheduler.stalled():
+            self._break_stall()
+        return units
+
+    def launched(self) -> None:
+        """The permits have gone to the Program with their units."""
+        self.held.clear()
+
+    def give_back(self) -> None:
+        """Settle what was permitted and will not be launched."""
+        while self.held:
+            permit = self.held.pop()
+            if not permit.consumed:
+                self._program.settle(permit)
+
+    def _try(self, record: RequestRecord, units: PermittedUnits) -> None:
+        if record.state not in RUNNABLE:
+            return
+        permit = self._permit(record)
+        if permit is not None:
+            self.held.append(permit)
+            units.add(Permitted(record, permit))
+
+    def _permit(self, record: RequestRecord) -> Permit | None:
+        sequence, need = record.held_sequence(), self._need(record)
+        outcome = self._program.reserve(sequence, need)
+        while isinstance(outcome, Shortfall) and self._pressure.relieve(record, outcome):
+            outcome = self._program.reserve(sequence, need)
+        record.blocked = isinstance(outcome, Shortfall)
+        if isinstance(outcome, Permit):
+            return outcome
+        if isinstance(outcome, NeverFits):
+            self._endings.stop(record, never_fits(outcome))
+        else:
+            self._last_short = outcome
+            self._pressure.pause_for(record)
+        return None
+
+    def _need(self, record: RequestRecord) -> UnitNeed:
+        control = 0
+        if record.state is RequestState.CONTROL_READY:
+            control = min(len(record.forced), record.remaining)
+        need = self._program.unit_need(record.held_sequence(), control)
+        if need.kind is not _KIND_OF_STATE[record.state]:
+            raise EngineFailure(
+                f"the Program wants a {need.kind.value} unit for a request in {record.state.value}"
+            )
+        return need
+
+    def _break_stall(self) -> None:
+        oldest_paused = self._scheduler.paused_before_all_residents()
+        if oldest_paused is not None and self._pressure.pause_for(oldest_paused):
+            return
+        record = self._scheduler.youngest_blocked()
+        if record is not None and self._last_short is not None:
+            self._endings.stop(record, no_room(self._last_short))

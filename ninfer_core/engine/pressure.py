@@ -1,0 +1,73 @@
+"""What is given up when room is short, and in which order."""
+
+from __future__ import annotations
+
+from ninfer_core.contract.checkpoints import Plan, ResumeKind
+from ninfer_core.contract.program import Program
+from ninfer_core.contract.resources import Shortfall
+from ninfer_core.engine.contexts import ContextDriver
+from ninfer_core.engine.request_record import RequestRecord
+from ninfer_core.engine.resource_manager import ResourceManager
+from ninfer_core.engine.scheduler import Scheduler
+
+
+class Pressure:
+    """Optional cache first, then the Snapshots of younger paused requests, then younger residents.
+
+    Nobody is paused blindly: only for an older request whose shortfall the first two left open,
+    and only while no transaction runs that may bring room by itself.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        scheduler: Scheduler,
+        resources: ResourceManager,
+        contexts: ContextDriver,
+    ) -> None:
+        self._program = program
+        self._scheduler = scheduler
+        self._resources = resources
+        self._contexts = contexts
+
+    def reclaim(self, _record: RequestRecord, shortfall: Shortfall) -> bool:
+        """Give up some optional cache on the short axis; False when there is none."""
+        return self._resources.reclaim(shortfall)
+
+    def relieve(self, record: RequestRecord, shortfall: Shortfall) -> bool:
+        """Free some of the short axis at once; False when nothing is left to give up."""
+        return self._resources.reclaim(shortfall) or self._revoke(record, shortfall.axis)
+
+    def pause_for(self, record: RequestRecord) -> bool:
+        """Begin to pause the youngest resident that may make way; False when none may."""
+        if self._contexts.open:
+            return True
+        for victim in self._scheduler.victims(record):
+            plan = self._plan(victim)
+            if plan is not None:
+                self._contexts.pause(victim, plan)
+                return True
+        return False
+
+    def revoke_own(self, record: RequestRecord, axis: str) -> bool:
+        """Turn the Snapshot of ``record`` itself into a Replay if that frees ``axis``."""
+        resume = record.resume
+        if (
+            resume is None
+            or resume.kind is not ResumeKind.SNAPSHOT
+            or not resume.holds.amount(axis)
+        ):
+            return False
+        record.resume = self._program.revoke(resume)
+        return True
+
+    def _revoke(self, record: RequestRecord, axis: str) -> bool:
+        younger = (r for r in reversed(self._scheduler.paused) if r.ticket > record.ticket)
+        return any(self.revoke_own(other, axis) for other in younger)
+
+    def _plan(self, victim: RequestRecord) -> Plan | None:
+        for kind in (ResumeKind.SNAPSHOT, ResumeKind.REPLAY):
+            outcome = self._program.plan_pause(victim.held_sequence(), kind)
+            if isinstance(outcome, Plan):
+                return outcome
+        return None

@@ -1,0 +1,167 @@
+"""From a collected unit to published output, in the one order that never shows a lie.
+
+preview → Program.commit → budget and accounting → OutputSession.commit → publish
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ninfer_core.contract.errors import (
+    ConstraintDeadEnd,
+    EngineFailure,
+    NonFiniteOutput,
+    RequestError,
+)
+from ninfer_core.contract.frontend import OutputPreview, OutputSpan
+from ninfer_core.contract.program import Program
+from ninfer_core.contract.units import (
+    Disposition,
+    PendingBatch,
+    PendingRow,
+    Progress,
+    RowDecision,
+    RowStatus,
+    UnitKind,
+)
+from ninfer_core.engine.accounting import Accounting
+from ninfer_core.engine.endings import Endings
+from ninfer_core.engine.output import commit_output, preview_output, publish
+from ninfer_core.engine.request_record import Ending, RequestRecord
+from ninfer_core.engine.units import Flight
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One row with its decision: a preview that it accepts, or the end that refuses it."""
+
+    record: RequestRecord
+    row: PendingRow
+    decision: RowDecision
+    preview: OutputPreview | None = None
+    ending: Ending | None = None
+
+
+class Publisher:
+    """Settles flights. A fault in any step leaves the later steps of its whole unit undone."""
+
+    def __init__(
+        self,
+        program: Program,
+        accounting: Accounting,
+        endings: Endings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._program = program
+        self._accounting = accounting
+        self._endings = endings
+        self._clock = clock
+
+    def settle(self, flight: Flight) -> None:
+        """Wait for the unit and take its outcome to the end."""
+        outcome = flight.launched.collect()
+        if isinstance(outcome, Progress):
+            self._progress(flight, outcome)
+        else:
+            flight.pending = outcome
+            self._batch(flight, outcome)
+
+    def _progress(self, flight: Flight, progress: Progress) -> None:
+        (record,) = flight.records
+        if progress.sequence != record.sequence:
+            raise EngineFailure("a chunk came back for another sequence")
+        if progress.status is not RowStatus.OK:
+            self._endings.stop(record, _row_error(progress.status))
+        elif self._accounting.chunk(record, progress, last=flight.last):
+            self._endings.stop(record, record.limit_reason)
+
+    def _batch(self, flight: Flight, pending: PendingBatch) -> None:
+        judged = self._judge_all(flight, pending)
+        self._program.commit(pending, [one.decision for one in judged])
+        self._accounting.unit(pending.kind, len(judged))
+        for one in judged:
+            self._account(one, pending)
+        for one in judged:
+            if one.preview is not None:
+                commit_output(one.record, one.preview)
+        for one in judged:
+            if one.preview is not None:
+                publish(one.record, one.preview.deltas)
+        for one in judged:
+            if one.ending is not None:
+                self._endings.stop(one.record, one.ending)
+
+    def _judge_all(self, flight: Flight, pending: PendingBatch) -> list[Judged]:
+        members = [record.sequence for record in flight.records]
+        if [row.sequence for row in pending.rows] != members:
+            raise EngineFailure("a unit came back with other rows than it was launched with")
+        now = self._clock()
+        return [
+            self._judge(record, row, pending.kind, now)
+            for record, row in zip(flight.records, pending.rows, strict=True)
+        ]
+
+    def _judge(self, record: RequestRecord, row: PendingRow, kind: UnitKind, now: float) -> Judged:
+        ending = record.asked_to_stop(now)
+        if ending is None and row.status is not RowStatus.OK:
+            ending = _row_error(row.status)
+        if ending is not None:
+            return _refused(record, row, ending)
+        span = _span(record, row, kind)
+        preview = preview_output(record, span)
+        if isinstance(preview, RequestError):
+            return _refused(record, row, preview)
+        _check(preview, span)
+        decision = RowDecision(
+            disposition=Disposition.ACCEPT,
+            accepted=preview.accepted,
+            terminal=preview.finish is not None,
+            boundaries=preview.boundaries,
+        )
+        return Judged(record, row, decision, preview=preview)
+
+    def _account(self, one: Judged, pending: PendingBatch) -> None:
+        if one.preview is None:
+            return
+        self._accounting.accept(one.record, one.row, one.preview, pending)
+        if one.preview.finish is not None:
+            self._endings.model_finished(one.record, one.preview.finish)
+
+
+def _span(record: RequestRecord, row: PendingRow, kind: UnitKind) -> OutputSpan:
+    """The row's tokens cut to the budget, with the finish that the budget imposes."""
+    if not row.token_ids:
+        raise EngineFailure("a row produced no token")
+    tokens = row.token_ids[: record.remaining]
+    return OutputSpan(
+        token_ids=tokens,
+        logprobs=row.logprobs[: len(tokens)],
+        control=kind is UnitKind.CONTROL,
+        limit=record.limit_reason if len(tokens) == record.remaining else None,
+    )
+
+
+def _check(preview: OutputPreview, span: OutputSpan) -> None:
+    produced = len(span.token_ids)
+    if not 1 <= preview.accepted <= produced:
+        raise EngineFailure(f"a preview accepts {preview.accepted} of {produced} tokens")
+    if preview.finish is None and (preview.accepted < produced or span.limit is not None):
+        raise EngineFailure("a preview neither finishes nor accepts everything")
+    if any(not 0 < boundary <= preview.accepted for boundary in preview.boundaries):
+        raise EngineFailure("a preview states a boundary outside its accepted span")
+
+
+def _refused(record: RequestRecord, row: PendingRow, ending: Ending) -> Judged:
+    failed = isinstance(ending, RequestError)
+    decision = RowDecision(
+        disposition=Disposition.FAILED if failed else Disposition.CANCELLED,
+        error=ending if isinstance(ending, RequestError) else None,
+    )
+    return Judged(record, row, decision, ending=ending)
+
+
+def _row_error(status: RowStatus) -> RequestError:
+    if status is RowStatus.DEAD_END:
+        return ConstraintDeadEnd("no token of the vocabulary continues the constraint here")
+    return NonFiniteOutput("the model's logits held NaN or infinity")
