@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ninfer_core.console import Interrupt
 from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import ChatOptions, GenerationOptions, PromptInput
 from ninfer_core.inputs import parse_messages
 from ninfer_gateway_cli.generation import Sink, follow
-from ninfer_gateway_cli.interrupt import Interrupt
 
 
 class Conversation:

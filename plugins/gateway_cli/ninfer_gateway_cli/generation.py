@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
+from ninfer_core.console import Interrupt
 from ninfer_core.contract.engine import GenerationHandle
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import (
@@ -15,7 +16,6 @@ from ninfer_core.contract.events import (
     GenerationResult,
     GenerationStart,
 )
-from ninfer_gateway_cli.interrupt import Interrupt
 
 _POLL: Final = 0.05
 PATIENCE: Final = 0.6

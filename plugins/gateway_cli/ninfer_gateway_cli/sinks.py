@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, TextIO
 
+from ninfer_core.console import say
 from ninfer_core.contract.events import (
     Channel,
     Delta,
@@ -19,7 +20,6 @@ from ninfer_core.contract.events import (
     Usage,
 )
 from ninfer_core.contract.sampling import TokenLogprobs
-from ninfer_gateway_cli.failures import say
 from ninfer_gateway_cli.report import tool_line
 
 TokenBytes = Callable[[Sequence[int]], list[bytes]]

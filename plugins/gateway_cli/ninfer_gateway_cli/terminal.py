@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from ninfer_core.console import Interrupt, say
 from ninfer_core.errors import NinferError
 from ninfer_gateway_cli.conversation import Conversation
-from ninfer_gateway_cli.failures import say
-from ninfer_gateway_cli.interrupt import Interrupt
 from ninfer_gateway_cli.report import timing_line
 from ninfer_gateway_cli.sinks import TextSink
 

@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 
+from ninfer_core.console import (
+    FAILED,
+    DebugOption,
+    EngineGroup,
+    Interrupt,
+    ModelArgument,
+    open_engine,
+    reported,
+    with_groups,
+)
 from ninfer_gateway_cli.conversation import Conversation
-from ninfer_gateway_cli.failures import FAILED, reported
-from ninfer_gateway_cli.groups import with_groups
-from ninfer_gateway_cli.interrupt import Interrupt
-from ninfer_gateway_cli.opening import open_engine
-from ninfer_gateway_cli.options import AnswerGroup, Draws, EngineGroup, SamplingGroup
+from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.terminal import Terminal
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -25,19 +31,11 @@ def chat(
     answer: AnswerGroup,
     sampling: SamplingGroup,
     engine: EngineGroup,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="A .ninfer file, a Hugging Face directory, or a source such as demo. "
-            "Default: $NINFER_MODEL, else demo.",
-            show_default=False,
-        ),
-    ] = None,
+    model: ModelArgument = None,
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The system message to begin with.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Talk to a model; it remembers the conversation.
 

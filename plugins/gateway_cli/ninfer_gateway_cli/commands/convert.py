@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ninfer_gateway_cli.failures import reported, say
-from ninfer_gateway_cli.progress import Meter
+from ninfer_core.console import DebugOption, Meter, reported, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -35,7 +34,7 @@ def convert(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as one JSON object.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Convert a Hugging Face directory to a .ninfer file; a failure leaves no file behind."""
     with reported(debug=debug, as_json=as_json):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ninfer_gateway_cli.failures import reported
+from ninfer_core.console import DebugOption, reported
 
 if TYPE_CHECKING:
     from ninfer_core.artifact import ArtifactSummary
@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Show components, formats, quality and origin of a .ninfer file; reads no weights."""
     with reported(debug=debug, as_json=as_json):

@@ -8,16 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
+from ninfer_core.console import (
+    DebugOption,
+    EngineGroup,
+    Interrupt,
+    ModelArgument,
+    leave,
+    open_engine,
+    reported,
+    say,
+    with_groups,
+)
 from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.errors import UsageError
-from ninfer_gateway_cli.failures import reported, say
 from ninfer_gateway_cli.generation import follow
-from ninfer_gateway_cli.groups import with_groups
-from ninfer_gateway_cli.interrupt import Interrupt, leave
-from ninfer_gateway_cli.opening import open_engine
-from ninfer_gateway_cli.options import AnswerGroup, Draws, EngineGroup, SamplingGroup
+from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.prompts import STDIN, read_prompt
 from ninfer_gateway_cli.report import timing_line
 from ninfer_gateway_cli.sinks import JsonSink, RawSink, TextSink, logprob_rows
@@ -29,15 +36,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 class InputGroup:
     """What is asked of which model."""
 
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="A .ninfer file, a Hugging Face directory, or a source such as demo. "
-            "Default: $NINFER_MODEL, else demo.",
-            show_default=False,
-        ),
-    ] = None
+    model: ModelArgument = None
     stdin: Annotated[
         str | None, typer.Argument(metavar="-", help="Read the prompt from stdin.")
     ] = None
@@ -78,7 +77,7 @@ class OutputGroup:
         int | None,
         typer.Option(min=0, metavar="K", help="With --json: log-probabilities, K alternatives."),
     ] = None
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+    debug: DebugOption = False
 
     def check(self) -> None:
         """Raises UsageError."""

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ninfer_gateway_cli.failures import BAD_INPUT, reported, say
-from ninfer_gateway_cli.progress import Meter
+from ninfer_core.console import BAD_INPUT, DebugOption, Meter, reported, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -18,7 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Check every byte of a .ninfer file, its hashes and its values; exit code 2 when unsound."""
     with reported(debug=debug, as_json=as_json):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ninfer_core.console.failures import say
+from ninfer_core.console.interrupt import Interrupt
+from ninfer_core.console.progress import Meter, spinner
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.conversion import cached_artifact
 from ninfer_core.models import ResolvedModel, resolve_model
 from ninfer_core.plugins import PluginHost
-from ninfer_gateway_cli.failures import say
-from ninfer_gateway_cli.interrupt import Interrupt
-from ninfer_gateway_cli.progress import Meter, spinner
 
 if TYPE_CHECKING:
     from ninfer_core import Engine

@@ -8,16 +8,18 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from ninfer_core.console.interrupt import Interrupted, leave
 from ninfer_core.contract.errors import RequestError
 from ninfer_core.errors import NinferError
-from ninfer_gateway_cli.interrupt import Interrupted, leave
 
 FAILED: Final = 1
 BAD_INPUT: Final = 2
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def say(kind: str, text: str) -> None:

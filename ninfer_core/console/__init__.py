@@ -1,0 +1,38 @@
+"""What commands share: groups of options, opening an engine, progress, Ctrl-C, failures.
+
+A plug-in's command that opens an engine takes an :class:`EngineGroup`, wraps its work in
+:func:`reported` and calls :func:`open_engine` inside an :class:`Interrupt`::
+
+    @app.command()
+    @with_groups
+    def count(ctx: typer.Context, engine: EngineGroup, model: ModelArgument = None) -> None:
+        with reported(), Interrupt() as interrupt:
+            with open_engine(ctx.obj, model, engine.to_options(ctx.obj), interrupt) as opened:
+                typer.echo(opened.count_tokens(PromptInput(text="hello")))
+"""
+
+from __future__ import annotations
+
+from ninfer_core.console.engine_group import EngineGroup, ModelArgument
+from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
+from ninfer_core.console.groups import with_groups
+from ninfer_core.console.interrupt import Interrupt, Interrupted, leave
+from ninfer_core.console.opening import open_engine
+from ninfer_core.console.progress import Meter, spinner
+
+__all__ = [
+    "BAD_INPUT",
+    "FAILED",
+    "DebugOption",
+    "EngineGroup",
+    "Interrupt",
+    "Interrupted",
+    "Meter",
+    "ModelArgument",
+    "leave",
+    "open_engine",
+    "reported",
+    "say",
+    "spinner",
+    "with_groups",
+]

@@ -1,0 +1,80 @@
+"""The options about opening an engine, the same for every command that opens one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.errors import UsageError
+from ninfer_core.plugins import PluginHost
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .ninfer file, a Hugging Face directory, or a source such as demo. "
+        "Default: $NINFER_MODEL, else demo.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineGroup:
+    """How the engine is opened; what is None is left to the model and the planner."""
+
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
+        "auto"
+    )
+    max_context: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens of prompt and answer together.")
+    ] = None
+    kv_capacity: Annotated[
+        str, typer.Option(metavar="N|auto", help="Tokens of context memory in all.")
+    ] = "auto"
+    kv_dtype: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
+    ] = None
+    prefill_chunk: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
+    ] = 1024
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
+    ] = None
+    spec: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Draft backend for speculative decoding.")
+    ] = None
+    draft_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
+    ] = None
+
+    def to_options(self, host: PluginHost) -> EngineOptions:
+        """For one request at a time. Raises UsageError."""
+        if self.draft_tokens is not None and self.spec is None:
+            raise UsageError("--draft-tokens needs --spec", hint="name a draft backend")
+        return EngineOptions(
+            devices=(self.device,),
+            plugins=host.selection.requested,
+            disabled_plugins=host.selection.blocked,
+            max_context=self.max_context,
+            prefill_chunk=self.prefill_chunk,
+            kv_tokens=self._kv_tokens(),
+            kv_format=self.kv_dtype,
+            draft=self.spec,
+            draft_tokens=self.draft_tokens or 0,
+            chat_template=self.chat_template,
+            queue_timeout=None,
+        )
+
+    def _kv_tokens(self) -> int | None:
+        if self.kv_capacity == "auto":
+            return None
+        if not self.kv_capacity.isdecimal() or int(self.kv_capacity) == 0:
+            raise UsageError(
+                f"--kv-capacity is {self.kv_capacity!r}", hint="give a number of tokens, or auto"
+            )
+        return int(self.kv_capacity)

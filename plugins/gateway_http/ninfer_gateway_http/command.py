@@ -1,0 +1,73 @@
+"""`ninfer serve`: an engine behind HTTP."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Literal
+
+import typer
+
+from ninfer_core.console import (
+    DebugOption,
+    EngineGroup,
+    Interrupt,
+    ModelArgument,
+    open_engine,
+    reported,
+    say,
+    with_groups,
+)
+from ninfer_core.contract.engine import LoadSummary
+from ninfer_gateway_http.options import ServerGroup
+
+serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@serve_app.command(epilog="--plugin NAME and --no-plugin NAME hold for every command.")
+@with_groups
+def serve(
+    ctx: typer.Context,
+    server: ServerGroup,
+    engine: EngineGroup,
+    model: ModelArgument = None,
+    log_level: Annotated[Level, typer.Option(help="How much is logged to stderr.")] = "info",
+    debug: DebugOption = False,
+) -> None:
+    """Serve a model over HTTP with the OpenAI API.
+
+    SIGTERM or Ctrl-C refuses new requests and lets the running ones finish; a second one ends now.
+    """
+    with reported(debug=debug):
+        from ninfer_gateway_http.app import create_app
+        from ninfer_gateway_http.server import Server, listen, url_of
+
+        _log_to_stderr(log_level)
+        options = server.widen(engine.to_options(ctx.obj))
+        # Before loading: a taken port should not cost the time that a model takes.
+        with listen(server.host, server.port) as sock:
+            with Interrupt() as interrupt:
+                opened = open_engine(ctx.obj, model, options, interrupt)
+            with opened:
+                app = create_app(opened, server.settings())
+                summary, url = opened.load_summary(), url_of(sock)
+                Server(app, lambda: _report(summary, server, url)).serve_on(sock)
+        say("note", "stopped")
+
+
+def _report(model: LoadSummary, server: ServerGroup, url: str) -> None:
+    say("serving", f"{server.model_id or model.name} ({model.architecture})")
+    say("device", ", ".join(model.devices))
+    say(
+        "context",
+        f"{model.max_context} tokens, {model.max_concurrency} at a time, "
+        f"{server.max_pending_requests} may wait",
+    )
+    say("loaded", f"in {model.seconds:.1f} s")
+    say("url", f"{url}/v1" + (" (API key needed)" if server.api_key else ""))
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("ninfer").setLevel(level.upper())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
