@@ -44,6 +44,7 @@ class PluginHost:
         self.selection = selection
         self._registry = registry
         self._reports = {report.name: report for report in reports}
+        self._named = set(selection.requested)
 
     @property
     def reports(self) -> tuple[PluginReport, ...]:
@@ -64,7 +65,7 @@ class PluginHost:
         were not named. Entries marked ``unavailable`` are there, so that they can be explained.
         """
         offers = self._registry.of_seam(seam)
-        usable = [o for o in offers if not seam.active or self._is_active(o.plugin)]
+        usable = [o for o in offers if not seam.active or self._is_named(o.plugin)]
         return tuple(cast("E", offer.entry) for offer in usable)
 
     def described(self, seam: Seam[E]) -> tuple[E, ...]:
@@ -84,7 +85,7 @@ class PluginHost:
                 f"{offer.title} of {report.title} cannot be used: {offer.entry.unavailable}",
                 hint=f"install a later {report.dist}: pip install --upgrade {report.dist}",
             )
-        if seam.active and not self._is_active(offer.plugin):
+        if seam.active and not self._is_named(offer.plugin):
             raise PluginInactive(
                 f"{offer.title} of {report.title} acts only when its plug-in is named",
                 hint=f"add `--plugin {offer.plugin}`",
@@ -121,6 +122,7 @@ class PluginHost:
     def activate(self, plugin: str) -> None:
         """Name a plug-in after loading, as invoking its own command does. Raises PluginError."""
         report = self.report(plugin)
+        self._named.add(report.name)
         if report.state == "registered":
             self._reports[report.name] = replace(report, state="active")
 
@@ -153,8 +155,8 @@ class PluginHost:
             PluginPin(name=r.name, dist=r.dist, version=r.version) for r in self.reports if r.loaded
         )
 
-    def _is_active(self, plugin: str) -> bool:
-        return self._reports[plugin].state == "active"
+    def _is_named(self, plugin: str) -> bool:
+        return plugin in self._named
 
     def _offer(self, seam: Seam[Any], name: str) -> Offer:
         offers = self._registry.find(seam, name)

@@ -112,6 +112,28 @@ def test_active_entries_need_their_plugin_named():
     assert host_of({"spec": Drafts()}, requested=["spec"]).get(DRAFT_BACKENDS, "echo")
 
 
+def test_a_conflict_over_one_name_leaves_the_other_names_usable(site):
+    source = """
+    from ninfer_core import hookimpl
+    from ninfer_core.hookspecs import DraftBackendEntry, WeightFormatEntry
+
+    @hookimpl
+    def ninfer_weight_formats():
+        yield WeightFormatEntry(name="same", load="json:dumps")
+
+    @hookimpl
+    def ninfer_draft_backends():
+        yield DraftBackendEntry(name="draft_of_NAME", max_drafts=1, load="json:loads")
+    """
+    for name in ("one", "two"):
+        site.install(name, source.replace("NAME", name))
+    host = site.load()
+    host.activate("one")
+    assert host.load(DRAFT_BACKENDS, "draft_of_one") is json.loads
+    assert [e.name for e in host.entries(DRAFT_BACKENDS)] == ["draft_of_one"]
+    assert host.report("one").state == "conflict"
+
+
 def test_unavailable_is_listed_and_refused():
     host = host_of({"spec": Drafts(unavailable="not in this version")})
     assert host.report("spec").unavailable == "not in this version"
