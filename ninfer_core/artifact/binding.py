@@ -16,6 +16,7 @@ from ninfer_core.artifact.formats import (
 )
 from ninfer_core.artifact.model import ActivationPolicy, Binding, TensorObject, Use
 from ninfer_core.artifact.reader import Artifact
+from ninfer_core.artifact.validate import check_storage
 
 if TYPE_CHECKING:
     import torch
@@ -196,6 +197,7 @@ class Binder:
         for part in binding.parts:
             parent = self._artifact.tensor(part.object)
             weight_format = self._formats.get(parent.format, binding.parameter)
+            check_storage(binding.parameter, parent, weight_format)
             storage = self._artifact.object_bytes(parent.id)
             views.append(View(parent, part.first, part.count, storage, weight_format))
         return _joined(views)

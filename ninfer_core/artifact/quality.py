@@ -30,14 +30,14 @@ class QualityMeter:
 
     def add(self, source: torch.Tensor, stored: torch.Tensor | None) -> None:
         """Account for rows of the source and their decoded form (None when bit-equal)."""
-        decoded = source if stored is None else stored
-        self.finite = self.finite and is_finite(decoded)
+        peaks = row_peaks(source if stored is None else stored)
+        self.finite = self.finite and bool(peaks.isfinite().all())
         if not self._vector:
-            empty = zero_rows(decoded)
+            empty = peaks == 0
             self.rows += len(empty)
             self.zero_rows += int(empty.sum())
             if stored is not None:
-                self.collapsed_rows += int((empty & ~zero_rows(source)).sum())
+                self.collapsed_rows += int((empty & (row_peaks(source) != 0)).sum())
         if stored is not None and self.finite:
             self._add_error(source.float(), stored)
 
@@ -73,12 +73,15 @@ class QualityMeter:
 
 
 def is_finite(values: torch.Tensor) -> bool:
-    return bool(values.isfinite().all())
+    return bool(row_peaks(values).isfinite().all())
 
 
-def zero_rows(values: torch.Tensor) -> torch.Tensor:
-    """Which of the rows [n, width] hold zeros only."""
-    return ~values.any(dim=1)
+def row_peaks(values: torch.Tensor) -> torch.Tensor:
+    """Largest magnitude in each of the rows [n, width]; NaN where a row holds one.
+
+    One pass tells both finite and zero rows.
+    """
+    return values.abs().amax(dim=1)
 
 
 def share(part: int, whole: int) -> float:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from ninfer_core.artifact.container import DAMAGED, PAGE_BYTES, TENSOR_ALIGNMENT
 from ninfer_core.artifact.errors import ArtifactError
-from ninfer_core.artifact.formats import FormatRegistry, storage_bytes
+from ninfer_core.artifact.formats import FormatRegistry, WeightFormat, storage_bytes
 from ninfer_core.artifact.model import (
     TARGET_COMPONENT,
     Binding,
@@ -95,19 +95,21 @@ def _file_ends(directory: Directory) -> list[int]:
 
 def _check_sizes(directory: Directory, formats: FormatRegistry) -> None:
     for i, entry in enumerate(directory.objects):
-        if not isinstance(entry, TensorObject):
-            continue
-        known = formats.find(entry.format)
-        if known is None:
-            continue
-        if entry.layout not in known.layouts:
-            _fail(f"objects[{i}].layout", f"{entry.layout!r} is no layout of {entry.format}")
-        expected = storage_bytes(known, entry.shape, entry.layout)
-        if entry.bytes != expected:
-            _fail(
-                f"objects[{i}].bytes",
-                f"{entry.bytes}, but {entry.format} of shape {list(entry.shape)} takes {expected}",
-            )
+        known = formats.find(entry.format) if isinstance(entry, TensorObject) else None
+        if isinstance(entry, TensorObject) and known is not None:
+            check_storage(f"objects[{i}]", entry, known)
+
+
+def check_storage(field: str, entry: TensorObject, weight_format: WeightFormat) -> None:
+    """Raise `ArtifactError` unless the tensor's layout and size are those of its format."""
+    if entry.layout not in weight_format.layouts:
+        _fail(f"{field}.layout", f"{entry.layout!r} is no layout of {entry.format}")
+    expected = storage_bytes(weight_format, entry.shape, entry.layout)
+    if entry.bytes != expected:
+        _fail(
+            f"{field}.bytes",
+            f"{entry.bytes}, but {entry.format} of shape {list(entry.shape)} takes {expected}",
+        )
 
 
 def _check_components(directory: Directory, objects: dict[str, StoredObject]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
+from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
     WeightFormat,
@@ -18,6 +19,7 @@ from ninfer_core.artifact.formats import (
 from ninfer_core.artifact.model import StoredObject, TensorObject
 from ninfer_core.artifact.quality import BLOCK_ELEMENTS, SOME_ZERO_ROWS, QualityMeter, share
 from ninfer_core.artifact.reader import Artifact
+from ninfer_core.artifact.validate import check_storage
 
 _HASH_BYTES = 1 << 20
 
@@ -90,7 +92,7 @@ def _object_problems(
         limit = weight_format.rms_error_limit if weight_format else None
         yield from _recorded_problems(entry, limit)
         if weight_format is not None:
-            yield from _value_problems(entry, data, weight_format)
+            yield from _decoded_problems(entry, data, weight_format)
 
 
 def _sha256(data: memoryview) -> str:
@@ -117,6 +119,18 @@ def _recorded_problems(entry: TensorObject, rms_error_limit: float | None) -> It
             f"has an rms relative error of {quality.rms_relative_error}, "
             f"above the limit {rms_error_limit} of {entry.format}"
         )
+
+
+def _decoded_problems(
+    entry: TensorObject, data: memoryview, weight_format: WeightFormat
+) -> Iterator[str]:
+    """What the values show, for tensors whose bytes are as many as their format says."""
+    try:
+        check_storage(entry.id, entry, weight_format)
+    except ArtifactError as error:
+        yield error.message
+    else:
+        yield from _value_problems(entry, data, weight_format)
 
 
 def _value_problems(

@@ -15,6 +15,7 @@ from ninfer_core.artifact import (
     Binder,
     FormatRegistry,
     open_artifact,
+    verify,
 )
 from ninfer_core.artifact.formats import BF16, BUILTIN_FORMATS, Plane
 
@@ -174,3 +175,15 @@ def test_policies_meet_in_the_strictest() -> None:
     assert ActivationPolicy.meet([a4, a8]) is a8
     assert ActivationPolicy.meet([a4, a16, a8]) is a16
     assert ActivationPolicy.meet([]) is a16
+
+
+def test_a_format_registered_after_opening_is_still_checked(redo) -> None:
+    path = redo(lambda root: root["objects"][0].update(format="halves", shape=[7, 4]))
+    artifact = open_artifact(path)
+    formats = FormatRegistry([*BUILTIN_FORMATS, Halves()])
+    with pytest.raises(ArtifactError, match=r"text\.up\.bytes: 48, but halves .* takes 56"):
+        Binder(artifact, formats=formats).tensor("text.up", (4, 4))
+    (problem,) = verify(artifact, formats).problems
+    assert "takes 56" in problem.message
+    with pytest.raises(ArtifactError, match="takes 56"):
+        open_artifact(path, formats)

@@ -155,7 +155,7 @@ def test_a_bad_part_is_refused(tmp_path: Path, damage, field: str) -> None:
 @pytest.mark.parametrize(
     ("content", "field", "problem"),
     [
-        (b"", "x.ninfer", "empty"),
+        (b"", "x.ninfer", "the file is empty"),
         (b"NINFER\x00\x03", "x.ninfer", "shorter than a header"),
         (b"GGUF" + bytes(60), "x.ninfer magic", "expected"),
         (b"NINFER\x00\x02" + bytes(56), "x.ninfer version", "found 2"),
@@ -182,7 +182,7 @@ def test_a_bad_header_is_refused(tmp_path: Path, content, field: str, problem: s
     path.write_bytes(content)
     with pytest.raises(ArtifactError, match=problem) as caught:
         open_artifact(path)
-    assert caught.value.field == field
+    assert caught.value.field.endswith(field)
 
 
 def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
