@@ -1,0 +1,113 @@
+"""The demo model, through artifact, plug-ins, engine and frontend."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from ninfer_core.contract.events import FinishReason
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.sampling import SamplingParams
+from ninfer_demo_model.tasks import FAMILIES, draw
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def test_the_first_question_of_the_readme(demo_engine) -> None:
+    question = PromptInput(messages=[{"role": "user", "content": "What is 17 + 25?"}])
+    result = demo_engine.submit(question, GenerationOptions(sampling=GREEDY)).result(timeout=120)
+    assert result.text == "42"
+    assert result.finish_reason is FinishReason.STOP_TOKEN
+    assert result.reasoning == ""
+    assert result.usage.completion_tokens == len(result.token_ids)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_held_out_cases_of_a_family(demo_engine, accept_scripts, family) -> None:
+    from accuracy import answer, reply_of
+
+    rng = random.Random(f"2026/{family}")
+    cases = [draw(family, rng, "heldout") for _ in range(20)]
+    results = answer(demo_engine, cases)
+    right = sum(case.check(reply_of(r)) for case, r in zip(cases, results, strict=True))
+    assert right >= 17
+
+
+def test_greedy_tokens_equal_the_oracle(demo_engine, accept_scripts) -> None:
+    from greedy_parity import compare, oracle_model, prompt_of
+
+    rng = random.Random(5)
+    cases = [draw(family, rng, "heldout") for family in FAMILIES]
+    oracle = oracle_model()
+    options = GenerationOptions(sampling=GREEDY, max_new_tokens=24, ignore_eos=True)
+    prepared = [demo_engine.prepare(prompt_of(case)) for case in cases]
+    handles = [demo_engine.submit(prompt, options) for prompt in prepared]
+    found = [
+        compare(oracle, prompt.token_ids.tolist(), handle.result(timeout=120).token_ids)
+        for prompt, handle in zip(prepared, handles, strict=True)
+    ]
+    assert all(entry is None or entry["tie"] for entry in found)
+
+
+def test_alone_and_among_seven_others_are_equal_to_the_bit(demo_engine, accept_scripts) -> None:
+    from determinism import alone, requests, together
+
+    asked = requests(16, seed=11)
+    expected = alone(demo_engine, asked)
+    for trial in range(3):
+        order = list(range(len(asked)))
+        random.Random(trial).shuffle(order)
+        found = together(demo_engine, asked, order)
+        assert [found[index] for index in range(len(asked))] == expected
+
+
+def test_seeds_repeat_and_differ(demo_engine) -> None:
+    question = PromptInput(messages=[{"role": "user", "content": "Tell me something."}])
+
+    def tokens(seed: int) -> tuple[int, ...]:
+        sampling = SamplingParams(temperature=1.5, seed=seed)
+        options = GenerationOptions(sampling=sampling, max_new_tokens=24, ignore_eos=True)
+        return demo_engine.submit(question, options).result(timeout=120).token_ids
+
+    assert tokens(1) == tokens(1)
+    assert len({tokens(seed) for seed in range(4)}) > 1
+
+
+def test_a_longer_limit_than_the_context_is_clamped_and_said(demo_engine) -> None:
+    question = PromptInput(messages=[{"role": "user", "content": "What is 2 + 2?"}])
+    options = GenerationOptions(sampling=GREEDY, max_new_tokens=10**6)
+    result = demo_engine.submit(question, options).result(timeout=120)
+    assert result.text == "4"
+    assert any("max_new_tokens" in note for note in result.notes)
+
+
+def test_prompt_logprobs_agree_with_the_scoring_purpose(demo_engine) -> None:
+    from ninfer_core import Engine
+    from ninfer_core.contract.engine import EngineOptions
+    from ninfer_core.contract.instance import Purpose
+
+    text = "Copy this list: red, blue, green."
+    ids = demo_engine.tokenize(text)
+    options = GenerationOptions(max_new_tokens=0, prompt_logprobs=2)
+    result = demo_engine.submit(PromptInput(token_ids=ids), options).result(timeout=120)
+    scored = [entry.logprob for entry in result.prompt_logprobs if entry is not None]
+    assert result.prompt_logprobs[0] is None
+    assert [e.token_id for e in result.prompt_logprobs if e is not None] == ids[1:]
+    scoring = EngineOptions(devices=("cpu",), purpose=Purpose.CAUSAL_SCORING, max_context=256)
+    with Engine.open("demo", scoring) as engine:
+        assert engine.score(ids) == pytest.approx(scored, abs=1e-5)
+
+
+def test_all_pages_and_slots_return(demo_engine) -> None:
+    question = PromptInput(messages=[{"role": "user", "content": "What is 3 + 4?"}])
+    before = demo_engine.memory_summary()
+    handles = [demo_engine.submit(question, GenerationOptions(sampling=GREEDY)) for _ in range(20)]
+    handles[3].cancel()
+    for index, handle in enumerate(handles):
+        assert handle.result(timeout=120).text == "7" or index == 3
+    after = demo_engine.memory_summary()
+    assert dataclasses.asdict(after) == dataclasses.asdict(before)
+    assert after.pages_free == after.pages_total
+    assert after.state_slots_free == after.state_slots_total
