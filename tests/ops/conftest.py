@@ -45,7 +45,7 @@ class Operands:
     def cache(
         self, pages: int, heads: int, size: int, dtype: torch.dtype = torch.float32
     ) -> KvCache:
-        keys, values = (self.normal(pages, heads, 64, size, dtype=dtype) for _ in range(2))
+        keys, values = (self.normal(pages, 64, heads, size, dtype=dtype) for _ in range(2))
         return KvCache("fp32", keys, values)
 
     def gates(self, rows: int, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,9 +95,18 @@ def paged():
 def records():
     """Poisoned verify records for ``slots`` state slots."""
 
-    def build(slots: int, width: int, channels: int, kv: int, heads: int) -> GdnRecords:
-        shapes = [(slots, width, size) for size in (channels, kv, heads, heads)]
-        return GdnRecords(*(torch.full(shape, float("nan")) for shape in shapes))
+    def build(
+        slots: int,
+        width: int,
+        *,
+        nk: int = 1,
+        nv: int = 1,
+        dk: int = 4,
+        dv: int = 4,
+        channels: int = 4,
+    ) -> GdnRecords:
+        shapes = [(channels,), (nk, dk), (nv, dv), (nv,)]
+        return GdnRecords(*(torch.full((slots, width, *shape), float("nan")) for shape in shapes))
 
     return build
 

@@ -12,13 +12,13 @@ EDGES = [1, 2, 63, 64, 65, 127, 128, 129, 150]
 
 def dense(q, cache, pages, length):
     """One query [nh, D] over the first ``length`` tokens, in fp64."""
-    keys = torch.cat([cache.keys[page] for page in pages], dim=1)[:, :length].double()
-    values = torch.cat([cache.values[page] for page in pages], dim=1)[:, :length].double()
+    keys = torch.cat([cache.keys[page] for page in pages])[:length].double()
+    values = torch.cat([cache.values[page] for page in pages])[:length].double()
     out = []
     for head in range(HEADS):
         group = head // (HEADS // KV)
-        weights = torch.softmax(SCALE * (keys[group] @ q[head].double()), dim=0)
-        out.append(weights @ values[group])
+        weights = torch.softmax(SCALE * (keys[:, group] @ q[head].double()), dim=0)
+        out.append(weights @ values[:, group])
     return torch.stack(out)
 
 
@@ -28,7 +28,7 @@ def poison_beyond(cache, pages, length):
     for token in range(length):
         keep[pages[token // 64], token % 64] = True
     for pool in (cache.keys, cache.values):
-        pool.transpose(1, 2)[~keep] = float("nan")
+        pool[~keep] = float("nan")
 
 
 @pytest.mark.parametrize("pages", [[2, 3, 4], [4, 0, 3]], ids=["run", "scattered"])

@@ -59,7 +59,7 @@ def test_verify_and_fold_are_steps(ops, operands, weight, history, records):
     width, slots, counts = 4, torch.tensor([4, 1, 2, 0]), [0, 1, 3, 4]
     x = operands.normal(4 * width, CHANNELS)
     kept, stepped = history.clone(), history.clone()
-    recorded = records(5, 6, CHANNELS, 8, 2)
+    recorded = records(5, 6, channels=CHANNELS)
     result = ops.causal_conv_verify(x, weight, history, slots, recorded)
     assert torch.equal(history, kept)
     assert torch.equal(recorded.inputs[slots, :width], x.view(4, width, CHANNELS))

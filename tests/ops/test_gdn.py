@@ -106,10 +106,10 @@ def test_verify_and_fold_are_steps(ops, operands, state, records):
     width, slots, counts = 4, torch.tensor([4, 1, 2, 0]), [0, 1, 3, 4]
     inputs = Inputs(operands, 4 * width, torch.float32)
     kept, stepped = state.clone(), state.clone()
-    recorded = records(5, 6, 8, NK * DK + NV * DV, NV)
+    recorded = records(5, 6, nk=NK, nv=NV, dk=DK, dv=DV)
     result = ops.gdn_verify(*inputs[:], state, slots, NK, recorded)
     assert torch.equal(state, kept)
-    for plane in (recorded.kv, recorded.decay, recorded.beta):
+    for plane in (recorded.keys, recorded.updates, recorded.keep):
         assert plane[:, width:].isnan().all()
         assert plane[3].isnan().all()
     for sequence, slot in enumerate(slots.tolist()):
@@ -120,7 +120,7 @@ def test_verify_and_fold_are_steps(ops, operands, state, records):
             assert torch.equal(step[0], result[place])
             if row + 1 == counts[sequence]:
                 kept[slot] = stepped[slot]
-        for plane in (recorded.kv, recorded.decay, recorded.beta):
+        for plane in (recorded.keys, recorded.updates, recorded.keep):
             plane[slot, counts[sequence] :] = float("nan")
-    ops.gdn_fold(state, slots, NK, recorded, torch.tensor(counts, dtype=torch.int32))
+    ops.gdn_fold(state, slots, recorded, torch.tensor(counts, dtype=torch.int32))
     assert torch.equal(state, kept)

@@ -105,7 +105,7 @@ class TestDecodeRoute:
             queries = OPS.qk_norm_rope_store(
                 q[rows], k[rows], v[rows], scale, scale, 1e-6, cos[rows], sin[rows], cache, slots
             )
-            stored = cache.keys.transpose(1, 2).flatten(0, 1)[slots]
+            stored = cache.keys.flatten(0, 1)[slots]
             return torch.cat([queries, stored], dim=1)
 
         assert_invariant(compute)

@@ -63,7 +63,7 @@ class GdnGates(Protocol):
         """``decay = -decay_rate * softplus(a + dt_bias)`` (a logarithm) and ``beta = sigmoid(b)``.
 
         a, b x[T, nv] (strided views allowed), decay_rate f32[nv] = ``exp(A_log)`` formed once at
-        load, dt_bias f32[nv]. Returns two f32[T, nv]. Row-invariant.
+        load, dt_bias f32[nv]. Returns two f32[T, nv], rows possibly strided. Row-invariant.
         """
         ...
 
@@ -79,8 +79,8 @@ class GdnStep(Protocol):
         ``k *= rsqrt(sum k^2 + 1e-6)``. Then per value head, in this order: ``S *= exp(decay)``,
         ``u = beta * (v - S^T k)``, ``S += k u^T``, ``o = S^T q``.
 
-        qkv x[B, C] (the convolution's output), decay and beta f32[B, nv], state f32[S, nv, dk, dv],
-        slots i64[B]. Returns f32[B, nv, dv].
+        qkv x[B, C] (the convolution's output), decay and beta f32[B, nv] (rows may be strided),
+        state f32[S, nv, dk, dv], slots i64[B]. Returns f32[B, nv, dv].
 
         *Effect*: advances ``state[slots[b]]``.
         """
@@ -114,16 +114,14 @@ class GdnVerify(Protocol):
     ) -> Tensor:
         """W tokens of each sequence, T = B * W rows, bit-equal to W steps.
 
-        *Effect*: ``records.kv``, ``.decay`` and ``.beta`` at ``[slots[b], :W]``; state is not
+        *Effect*: ``records.keys``, ``.updates`` and ``.keep`` at ``[slots[b], :W]``; state is not
         written.
         """
         ...
 
 
 class GdnFold(Protocol):
-    def __call__(
-        self, state: Tensor, slots: Tensor, key_heads: int, records: GdnRecords, counts: Tensor
-    ) -> None:
+    def __call__(self, state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
         """*Effect*: ``state[slots[b]]`` takes the first ``counts[b]`` (i32[B], 0..Wmax) recorded
         tokens, bit-equal to as many steps; 0 leaves it untouched. Later records are never read."""
         ...

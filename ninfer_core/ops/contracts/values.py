@@ -36,7 +36,8 @@ class WeightMatrix:
 class KvCache:
     """Keys (normed and rotated) and raw values of one attention layer.
 
-    ``keys`` and ``values`` are ``[P, kv, 64, D]``: page-major, then head, then token in the page.
+    ``keys`` and ``values`` are ``[P, 64, kv, D]``: page, token in the page, head. A token is one
+    contiguous row, and pages with ascending ids are one long sequence of such rows.
     ``format`` names the element encoding: ``fp32`` on the CPU, ``bf16`` and others elsewhere.
     """
 
@@ -68,14 +69,15 @@ class PagedRows:
 class GdnRecords:
     """What verify rows leave behind so that a fold can replay them, per state slot.
 
-    ``inputs`` x[S, Wmax, C] what the convolution took; ``kv`` x[S, Wmax, nk*dk + nv*dv] what it
-    gave, without q and before normalisation; ``decay`` and ``beta`` f32[S, Wmax, nv].
+    ``inputs`` x[S, Wmax, C] is what the convolution took. In fp32, what the delta rule did to the
+    state: ``keys`` [S, Wmax, nk, dk] after normalisation, ``updates`` [S, Wmax, nv, dv] (its u) and
+    ``keep`` [S, Wmax, nv] (``exp(decay)``), so that a fold is ``S = keep * S + k u^T`` per token.
     """
 
     inputs: Tensor
-    kv: Tensor
-    decay: Tensor
-    beta: Tensor
+    keys: Tensor
+    updates: Tensor
+    keep: Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,45 +7,38 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords
-from ninfer_core.ops.reference.lanes import compute_dtype, whole_lanes
+from ninfer_core.ops.reference.lanes import whole_lanes, widen
 
 
 def causal_conv_chunk(x: Tensor, weight: Tensor, history: Tensor, slot: Tensor) -> Tensor:
     window = torch.cat([history.index_select(0, slot), x.unsqueeze(0)], dim=1)
     history.index_copy_(0, slot, window[:, -CONV_HISTORY:])
-    return _convolve(window, weight).squeeze(0)
+    return _convolve(window, weight)
 
 
 def causal_conv_step(x: Tensor, weight: Tensor, history: Tensor, slots: Tensor) -> Tensor:
     window = torch.cat([history.index_select(0, slots), x.unsqueeze(1)], dim=1)
     history.index_copy_(0, slots, window[:, 1:])
-    return _convolve(window, weight).squeeze(1)
+    return _convolve(window, weight)
 
 
 def causal_conv_verify(
     x: Tensor, weight: Tensor, history: Tensor, slots: Tensor, records: GdnRecords
 ) -> Tensor:
-    inputs = x.view(slots.shape[0], -1, x.shape[1])
-    records.inputs[slots, : inputs.shape[1]] = inputs
-    window = torch.cat([history.index_select(0, slots), inputs], dim=1)
-    return _convolve(window, weight).flatten(0, 1)
+    inputs = x.reshape(slots.shape[0], -1, x.shape[1])
+    records.inputs[:, : inputs.shape[1]].index_copy_(0, slots, inputs)
+    return _convolve(torch.cat([history.index_select(0, slots), inputs], dim=1), weight)
 
 
 def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-    for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
-        if count:
-            window = torch.cat([history[slot], records.inputs[slot, :count]])
-            history[slot] = window[-CONV_HISTORY:]
+    window = torch.cat([history, records.inputs], dim=1).index_select(0, slots)
+    kept = counts.long().unsqueeze(1) + torch.arange(CONV_HISTORY)
+    index = kept.unsqueeze(2).expand(-1, -1, history.shape[2])
+    history.index_copy_(0, slots, window.gather(1, index))
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:
-    """``window`` [B, 3 + W, C], ``weight`` [4, C]: the SiLU of W outputs, [B, W, C].
-
-    Products and sums are separate: a fused multiply-add exists only on ATen's vector path.
-    """
-    width = window.shape[1] - CONV_HISTORY
-    wide = window.to(compute_dtype(window))
-    total = wide[:, :width] * weight[0]
-    for tap in range(1, CONV_HISTORY + 1):
-        total += wide[:, tap : tap + width] * weight[tap]
+    """``window`` [B, 3 + W, C], ``weight`` [4, C]: the SiLU of W outputs each, [B * W, C]."""
+    taps = widen(window).unfold(1, CONV_HISTORY + 1, 1).transpose(2, 3)
+    total = (taps * weight).sum(2).flatten(0, 1)
     return whole_lanes(silu, total).to(window.dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ninfer_core.ops.reference.gdn import split_heads
+from ninfer_core.ops.reference.gdn import prepare_tokens
 
 CHUNK_TOKENS = 64
 
@@ -20,10 +20,10 @@ CHUNK_TOKENS = 64
 def gdn_chunk(
     qkv: Tensor, decay: Tensor, beta: Tensor, state: Tensor, slot: Tensor, key_heads: int
 ) -> Tensor:
-    kq, values = split_heads(qkv, state, key_heads)
+    tokens = prepare_tokens(qkv, decay, beta, state, key_heads)
     size = min(CHUNK_TOKENS, qkv.shape[0])
-    keys, queries, values, sums, betas = (
-        _in_chunks(x, size) for x in (kq[:, :, 0], kq[:, :, 1], values, decay, beta)
+    queries, keys, values, sums, betas = (
+        _in_chunks(x, size) for x in (*tokens.qk.unbind(2), tokens.values, decay, beta)
     )
     sums = sums.cumsum(-1)
     ratios = _decay_ratios(sums)

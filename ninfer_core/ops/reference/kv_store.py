@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
-from ninfer_core.ops.reference.lanes import compute_dtype, whole_lanes
+from ninfer_core.ops.reference.lanes import whole_lanes, widen
 from ninfer_core.ops.reference.norm import rms_norm
 
 
@@ -51,18 +51,14 @@ def store_kv(cache: KvCache, keys: Tensor, values: Tensor, slots: Tensor) -> Non
     if min(slots.tolist()) < 0:
         live = slots >= 0
         keys, values, slots = keys[live], values[live], slots[live]
-    heads = cache.keys.shape[1]
-    first = slots + (slots // PAGE_TOKENS) * (PAGE_TOKENS * (heads - 1))
-    places = (first.unsqueeze(1) + torch.arange(heads) * PAGE_TOKENS).flatten()
     for pool, rows in ((cache.keys, keys), (cache.values, values)):
-        pool.flatten(0, 2).index_copy_(0, places, rows.flatten(0, 1).to(pool.dtype))
+        pool.flatten(0, 1).index_copy_(0, slots, rows.to(pool.dtype))
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Turn pairs (j, j + R/2) of x [T, heads, D] in place by angles [T, 1, R/2]."""
     half = cos.shape[-1]
-    wide = compute_dtype(x)
-    first, second = x[..., :half].to(wide), x[..., half : 2 * half].to(wide)
+    first, second = widen(x[..., :half]), widen(x[..., half : 2 * half])
     turned = first * cos - second * sin
     x[..., half : 2 * half] = second * cos + first * sin
     x[..., :half] = turned

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 _LANES = 64
 """A multiple of every vector step of ATen (two registers of fp32 on AVX-512: 32)."""
@@ -19,28 +18,24 @@ _LANES = 64
 _GRAIN = 32768
 """ATen gives fewer elements than this to one thread."""
 
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """fp32, or fp64 where the caller wants an oracle."""
-    return torch.promote_types(x.dtype, torch.float32)
+_WIDE = (torch.float32, torch.float64)
 
 
-def whole_lanes(fn: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """``fn(*operands)`` for an elementwise ``fn`` of operands [T, ..., N] or [N] that broadcast.
+def widen(x: Tensor) -> Tensor:
+    """x in fp32, or in fp64 where the caller wants an oracle."""
+    return x if x.dtype in _WIDE else x.float()
 
-    The first operand has the full shape; the others share its last dimension.
-    """
-    x = operands[0]
+
+def whole_lanes(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``fn(x)`` for an elementwise ``fn`` and x [T, ..., N]; the result's rows may be strided."""
     width = x.shape[-1]
     if width % _LANES:
-        missing = _LANES - width % _LANES
-        padded = [pad(operand, (0, missing)) for operand in operands]
-        return whole_lanes(fn, *padded)[..., :width]
+        padded = torch.constant_pad_nd(x, (0, _LANES - width % _LANES))
+        return whole_lanes(fn, padded)[..., :width]
     if _splits_whole(x.numel()):
-        return fn(*operands)
+        return fn(x)
     rows = max(1, (_GRAIN - 1) // (x.numel() // x.shape[0]))
-    full = [torch.split(operand.expand(x.shape), rows) for operand in operands]
-    return torch.cat([fn(*slab) for slab in zip(*full, strict=True)])
+    return torch.cat([fn(slab) for slab in torch.split(x, rows)])
 
 
 def _splits_whole(elements: int) -> bool:

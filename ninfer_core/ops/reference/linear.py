@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ninfer_core.ops.contracts.values import LogprobRows, WeightMatrix
 from ninfer_core.ops.errors import OpError
@@ -49,7 +48,7 @@ def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
     turned = _prepared(weight)
     block, rows = _BLOCK_ROWS[weight.format], x.shape[0]
     missing = -rows % block
-    filled = pad(x, (0, 0, 0, missing)) if missing else x.contiguous()
+    filled = torch.constant_pad_nd(x, (0, 0, 0, missing)) if missing else x.contiguous()
     if rows + missing == block:
         return torch.mm(filled, turned)[:rows]
     products = [torch.mm(part, turned) for part in torch.split(filled, block)]

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import LogprobRows
-from ninfer_core.ops.reference.lanes import compute_dtype
+from ninfer_core.ops.reference.lanes import widen
 
 
 def logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:
-    law = logits.to(compute_dtype(logits)).log_softmax(-1)
+    law = widen(logits).log_softmax(-1)
     chosen = law.gather(1, tokens.long().unsqueeze(1)).squeeze(1)
     if not top:
         empty = law.new_empty(law.shape[0], 0)

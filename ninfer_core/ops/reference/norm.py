@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from ninfer_core.ops.reference.lanes import compute_dtype, whole_lanes
+from ninfer_core.ops.reference.lanes import whole_lanes, widen
 
 
 def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    wide = x.to(compute_dtype(x))
-    return torch.rms_norm(wide, (x.shape[-1],), scale.to(wide.dtype), eps).to(x.dtype)
+    return _normed(widen(x), scale, eps).to(x.dtype)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, scale: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -20,17 +21,34 @@ def add_rms_norm(x: Tensor, residual: Tensor, scale: Tensor, eps: float) -> tupl
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, scale: Tensor, eps: float) -> Tensor:
-    wide = x.to(compute_dtype(x))
-    normed = torch.rms_norm(wide, (x.shape[-1],), scale.to(wide.dtype), eps)
-    return normed.mul_(whole_lanes(silu, gate.to(wide.dtype))).to(gate.dtype)
+    normed = _normed(widen(x), scale, eps)
+    return normed.mul_(whole_lanes(silu, widen(gate))).to(gate.dtype)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    wide = whole_lanes(silu, gate.to(compute_dtype(gate)))
-    return wide.mul_(up).to(gate_up.dtype)
+    return whole_lanes(silu, widen(gate)).mul_(up).to(gate_up.dtype)
 
 
 def sigmoid_gate(x: Tensor, gate: Tensor) -> Tensor:
-    opening = whole_lanes(torch.sigmoid, gate.to(compute_dtype(gate)))
-    return opening.mul_(x).to(x.dtype)
+    return whole_lanes(torch.sigmoid, widen(gate)).mul_(x).to(x.dtype)
+
+
+def inverse_length(x: Tensor, weight: float, eps: float) -> Tensor:
+    """``rsqrt(weight * sum x^2 + eps)`` over the last dimension of wide x, kept as size 1.
+
+    Products and sums are separate: a fused multiply-add exists only on ATen's vector path.
+    """
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    weight_, eps_ = _constants(weight, eps, x.dtype)
+    return length.square_().mul_(weight_).add_(eps_).rsqrt_()
+
+
+def _normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    return torch.mul(x, inverse_length(x, 1 / x.shape[-1], eps)).mul_(scale)
+
+
+@lru_cache
+def _constants(weight: float, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """As tensors, because ATen takes those faster than Python numbers."""
+    return torch.tensor(weight, dtype=dtype), torch.tensor(eps, dtype=dtype)

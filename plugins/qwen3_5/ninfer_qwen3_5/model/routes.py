@@ -94,8 +94,8 @@ class VerifyRoute:
         )
 
 
-def fold(ops: Ops, state: ModelState, slots: Tensor, counts: Tensor, key_heads: int) -> None:
+def fold(ops: Ops, state: ModelState, slots: Tensor, counts: Tensor) -> None:
     """Advance ``slots`` i64[B] by the first ``counts`` i32[B] records of the last verify."""
     for layer in state.gdn_layers():
         ops.causal_conv_fold(layer.history, slots, layer.records, counts)
-        ops.gdn_fold(layer.recurrent, slots, key_heads, layer.records, counts)
+        ops.gdn_fold(layer.recurrent, slots, layer.records, counts)

@@ -59,8 +59,7 @@ class Executor:
             return
         slots = torch.tensor([sequence.slot.index for sequence in waiting])
         counts = torch.tensor([s.unfolded for s in waiting], dtype=torch.int32)
-        key_heads = self.model.config.linear_num_key_heads
-        fold(self.model.ops, self.state, slots, counts, key_heads)
+        fold(self.model.ops, self.state, slots, counts)
         for sequence in waiting:
             sequence.unfolded = 0
 

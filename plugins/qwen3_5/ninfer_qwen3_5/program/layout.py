@@ -77,7 +77,7 @@ class StateBuilder:
 
     def _kv_shape(self) -> tuple[int, ...]:
         config = self.config
-        return (self.layout.pages, config.num_key_value_heads, PAGE_TOKENS, config.head_dim)
+        return (self.layout.pages, PAGE_TOKENS, config.num_key_value_heads, config.head_dim)
 
     def _kv_cache(self, arena: Arena, layer: int) -> KvCache:
         shape = self._kv_shape()
@@ -89,14 +89,13 @@ class StateBuilder:
         slots = self.layout.slots + SCRATCH_SLOTS
         values, channels = config.linear_num_value_heads, config.conv_channels
         key_size, value_size = config.linear_key_head_dim, config.linear_value_head_dim
-        keys_and_values = channels - config.linear_num_key_heads * key_size
         return {
             "history": (slots, CONV_HISTORY, channels),
             "recurrent": (slots, values, key_size, value_size),
             "inputs": (slots, width, channels),
-            "kv": (slots, width, keys_and_values),
-            "decay": (slots, width, values),
-            "beta": (slots, width, values),
+            "keys": (slots, width, config.linear_num_key_heads, key_size),
+            "updates": (slots, width, values, value_size),
+            "keep": (slots, width, values),
         }
 
     def _gdn_state(self, arena: Arena, layer: int) -> GdnState:
@@ -104,7 +103,7 @@ class StateBuilder:
             name: _zeros(arena, f"{layer}.{name}", shape)
             for name, shape in self._gdn_shapes().items()
         }
-        records = GdnRecords(made["inputs"], made["kv"], made["decay"], made["beta"])
+        records = GdnRecords(made["inputs"], made["keys"], made["updates"], made["keep"])
         return GdnState(made["history"], made["recurrent"], records)
 
     def _kv_bytes(self) -> int:
