@@ -1,0 +1,16 @@
+"""From JSON, as a gateway or a file holds it, to a `PromptInput`."""
+
+from ninfer_core.inputs.instruction import with_schema_instruction
+from ninfer_core.inputs.messages import parse_messages
+from ninfer_core.inputs.prompt import parse_prompt
+from ninfer_core.inputs.response_format import parse_response_format
+from ninfer_core.inputs.tools import parse_tool_choice, parse_tools
+
+__all__ = [
+    "parse_messages",
+    "parse_prompt",
+    "parse_response_format",
+    "parse_tool_choice",
+    "parse_tools",
+    "with_schema_instruction",
+]
