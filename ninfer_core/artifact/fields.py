@@ -90,11 +90,13 @@ class Node:
             self.fail("expected 64 lower-case hexadecimal digits")
         return text
 
-    def integer(self, minimum: int = 0) -> int:
+    def integer(self, minimum: int = 0, maximum: int = MAX_INTEGER) -> int:
         if type(self.value) is not int:
             self.fail(f"expected an integer, found {_kind(self.value)}")
-        if not minimum <= self.value <= MAX_INTEGER:
-            self.fail(f"expected an integer from {minimum} to 2^63-1, found {str(self.value)[:40]}")
+        if not minimum <= self.value <= maximum:
+            self.fail(
+                f"expected an integer from {minimum} to {maximum}, found {str(self.value)[:40]}"
+            )
         return self.value
 
     def number(self, minimum: float = 0.0, maximum: float = math.inf) -> float:

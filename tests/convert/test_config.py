@@ -218,6 +218,7 @@ def rope(**changes: Any) -> dict[str, Any]:
     ("changes", "field", "problem"),
     [
         ({"hidden_size": 0}, "hidden_size", "from 1"),
+        ({"num_hidden_layers": 1 << 40}, "num_hidden_layers", "from 1 to 4096"),
         ({"hidden_size": "1024"}, "hidden_size", "expected an integer"),
         ({"hidden_act": "gelu"}, "hidden_act", "'gelu' is not supported"),
         ({"attention_bias": True}, "attention_bias", "only False is"),

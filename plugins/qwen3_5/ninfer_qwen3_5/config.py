@@ -13,6 +13,7 @@ MOE_ARCHITECTURES = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneratio
 FULL_ATTENTION = "full_attention"
 LINEAR_ATTENTION = "linear_attention"
 CONV_TAPS = 4
+MAX_LAYERS = 4096
 
 _MODEL_TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
 _MEND = "mend config.json after the one of a released Qwen3.5 model"
@@ -156,6 +157,7 @@ _SIZES = (
 
 def _sizes(text: Node) -> dict[str, Any]:
     sizes = {key: text.need(key).integer(1) for key in _SIZES}
+    text.need("num_hidden_layers").integer(1, MAX_LAYERS)
     for heads, shared in (
         ("num_attention_heads", "num_key_value_heads"),
         ("linear_num_value_heads", "linear_num_key_heads"),
