@@ -136,9 +136,14 @@ class PermitDesk:
         return need
 
     def _break_stall(self) -> None:
+        """Everybody waits for everybody. Even a protected resume makes way before anyone fails: it
+        can only be short when its Program did not hold what the resume needed."""
         oldest_paused = self._scheduler.paused_before_all_residents()
         if oldest_paused is not None and self._pressure.pause_for(oldest_paused):
             return
         record = self._scheduler.youngest_blocked()
-        if record is not None and self._last_short is not None:
+        if record is None or self._last_short is None:
+            return
+        alone = len(self._scheduler.residents) == 1
+        if alone or not self._pressure.pause(record):
             self._endings.stop(record, no_room(self._last_short))

@@ -42,10 +42,14 @@ class Pressure:
         """Begin to pause the youngest resident that may make way; False when none may."""
         if self._contexts.open:
             return True
-        for victim in self._scheduler.victims(record):
-            plan = self._plan(victim)
-            if plan is not None:
-                self._contexts.pause(victim, plan)
+        return any(self.pause(victim) for victim in self._scheduler.victims(record))
+
+    def pause(self, victim: RequestRecord) -> bool:
+        """Begin to pause ``victim``; False when the Program cannot."""
+        for kind in (ResumeKind.SNAPSHOT, ResumeKind.REPLAY):
+            outcome = self._program.plan_pause(victim.held_sequence(), kind)
+            if isinstance(outcome, Plan):
+                self._contexts.pause(victim, outcome)
                 return True
         return False
 
@@ -64,10 +68,3 @@ class Pressure:
     def _revoke(self, record: RequestRecord, axis: str) -> bool:
         younger = (r for r in reversed(self._scheduler.paused) if r.ticket > record.ticket)
         return any(self.revoke_own(other, axis) for other in younger)
-
-    def _plan(self, victim: RequestRecord) -> Plan | None:
-        for kind in (ResumeKind.SNAPSHOT, ResumeKind.REPLAY):
-            outcome = self._program.plan_pause(victim.held_sequence(), kind)
-            if isinstance(outcome, Plan):
-                return outcome
-        return None

@@ -1,0 +1,280 @@
+"""Bind, pause, keep and drop for the fake Program."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from ninfer_core.contract.checkpoints import (
+    BindRequest,
+    Bound,
+    CheckpointFacts,
+    ContextResult,
+    Paused,
+    Plan,
+    PlanKind,
+    ResumeKind,
+    ResumeState,
+    Tier,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.resources import (
+    CheckpointRef,
+    NeverFits,
+    ProgramLimits,
+    SequenceHandle,
+    Shortfall,
+)
+from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
+from ninfer_core.testing.fake_faults import FaultPlan
+from ninfer_core.testing.fake_law import EMPTY_STATE, execute
+from ninfer_core.testing.fake_sequences import FakeCheckpoint, FakePaused, FakeSequence
+from ninfer_core.testing.fake_transactions import FakeConfig, FakeTransaction
+
+OWNER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class BindDetail:
+    sequence: FakeSequence
+    need: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class PauseDetail:
+    handle: SequenceHandle
+    kind: ResumeKind
+    need: Amount
+
+
+class FakeContexts:
+    """Sequences, paused ones and checkpoints, each an owner in the accounts."""
+
+    def __init__(
+        self, config: FakeConfig, limits: ProgramLimits, accounts: FakeAccounts, faults: FaultPlan
+    ) -> None:
+        self.config = config
+        self.faults = faults
+        self.sequences: dict[SequenceHandle, FakeSequence] = {}
+        self.paused: dict[ResumeState, FakePaused] = {}
+        self.checkpoints: dict[CheckpointRef, FakeCheckpoint] = {}
+        self.current: FakeTransaction | None = None
+        self.abort_next: dict[PlanKind, int] = {}
+        self._limits = limits
+        self._accounts = accounts
+        self._indices = itertools.count(1)
+
+    def sequence(self, handle: SequenceHandle) -> FakeSequence:
+        if handle not in self.sequences:
+            raise EngineFailure(f"stale sequence {handle}")
+        return self.sequences[handle]
+
+    def pages(self, tokens: int) -> int:
+        return -(-tokens // self.config.page_tokens)
+
+    def chunk_end(self, sequence: FakeSequence) -> int:
+        """Where the next chunk of a prompt or a replay ends, by absolute position."""
+        start, chunk = sequence.frontier, self._limits.prefill_chunk
+        prompt = sequence.request.prepared
+        ends = [(start // chunk + 1) * chunk, *(p.frontier for p in prompt.restore_points)]
+        ends.append(sequence.replay_to if start < sequence.replay_to else prompt.length)
+        return min(end for end in ends if end > start)
+
+    def abort_reason(self, kind: PlanKind) -> str | None:
+        left = self.abort_next.get(kind, 0)
+        if left == 0:
+            return None
+        self.abort_next[kind] = left - 1
+        return "the copy failed"
+
+    def plan_bind(self, request: BindRequest) -> Plan | Shortfall | NeverFits:
+        sequence = self._resident(request)
+        sequence.floor_pages = self._first_pages(sequence, request)
+        if self.pages(request.prepared.length) > self.config.pages:
+            return NeverFits(POOL, self.pages(request.prepared.length), self.config.pages)
+        if sequence.floor_pages > self.config.pages:
+            return NeverFits(POOL, sequence.floor_pages, self.config.pages)
+        need = Amount(pages=sequence.floor_pages, slots=1)
+        kept = self._kept_pages(request.source)
+        short = self._accounts.shortfall(need - Amount(pages=kept))
+        return short or Plan(PlanKind.BIND, need.vector(), BindDetail(sequence, need))
+
+    def plan_pause(self, handle: SequenceHandle, kind: ResumeKind) -> Plan | Shortfall | NeverFits:
+        sequence = self.sequence(handle)
+        if kind not in self.config.pause_kinds:
+            return NeverFits("pause", 1, 0)
+        if sequence.in_unit or sequence.permit is not None:
+            raise EngineFailure("a sequence with a unit or a permit cannot be paused")
+        host = 0
+        if kind is ResumeKind.SNAPSHOT and not self.config.snapshot_on_device:
+            host = 1 + self.pages(sequence.frontier)
+        need = Amount(host=host)
+        return self._accounts.shortfall(need) or Plan(
+            PlanKind.PAUSE, need.vector(), PauseDetail(handle, kind, need)
+        )
+
+    def begin(self, plan: Plan) -> FakeTransaction:
+        plan.consume()
+        if self.current is not None:
+            raise EngineFailure("a second context transaction was begun")
+        if isinstance(plan.detail, BindDetail):
+            self.current = self._begin_bind(plan.detail)
+        elif isinstance(plan.detail, PauseDetail):
+            self.current = self._begin_pause(plan.detail)
+        else:
+            raise EngineFailure("a plan of another program was begun")
+        return self.current
+
+    def revoke(self, resume: ResumeState) -> ResumeState:
+        paused = self._take_paused(resume)
+        self._accounts.give_all(resume)
+        paused.kind = ResumeKind.REPLAY
+        return self._park(paused, Amount())
+
+    def discard(self, resume: ResumeState) -> None:
+        self._take_paused(resume)
+        self._accounts.give_all(resume)
+
+    def keep(self, handle: SequenceHandle) -> tuple[CheckpointRef, CheckpointFacts]:
+        """Turn a resident sequence into a checkpoint that owns what the sequence owned."""
+        sequence = self.sequences.pop(handle)
+        pages = Amount(pages=self.pages(sequence.frontier), slots=1)
+        facts = CheckpointFacts(
+            frontier=sequence.frontier,
+            coverage={POOL: sequence.frontier},
+            replicas=frozenset({Tier.DEVICE}),
+            recovery_frontier=0,
+            footprint=pages.vector(),
+        )
+        ref = CheckpointRef(OWNER, next(self._indices), 1)
+        lagging = max(0, sequence.frontier - self.config.state_lag)
+        identity = sequence.request.prepared.identity
+        self.checkpoints[ref] = FakeCheckpoint(
+            tuple(sequence.ledger[: sequence.frontier]),
+            execute(EMPTY_STATE, sequence.ledger[:lagging]),
+            lagging,
+            facts,
+            identity.template,
+            identity.salt,
+        )
+        self._accounts.give_all(handle)
+        self._accounts.take(ref, pages)
+        return ref, facts
+
+    def _begin_bind(self, detail: BindDetail) -> FakeTransaction:
+        sequence, need = detail.sequence, detail.need
+        source = sequence.request.source
+        handle = SequenceHandle(OWNER, next(self._indices), 1)
+        kept = Amount(pages=self._kept_pages(source))
+        if isinstance(source, ResumeState):
+            self._accounts.give(source, kept)
+        self._accounts.take(handle, need)
+
+        def apply() -> ContextResult:
+            if isinstance(source, ResumeState):
+                self._take_paused(source)
+                self._accounts.give_all(source)
+            self.sequences[handle] = sequence
+            moved = len(sequence.ledger) if isinstance(source, ResumeState) else 0
+            return Bound(
+                sequence=handle,
+                phase=sequence.phase,
+                reused_tokens=sequence.replay_to or sequence.frontier,
+                reuse_reason=sequence.request.source_reason,
+                moved_bytes=moved,
+            )
+
+        def undo() -> None:
+            self._accounts.give_all(handle)
+            if isinstance(source, ResumeState):
+                self._accounts.take(source, kept)
+
+        return FakeTransaction(PlanKind.BIND, self.config.bind_steps, apply, undo, self)
+
+    def _begin_pause(self, detail: PauseDetail) -> FakeTransaction:
+        handle, kind, need = detail.handle, detail.kind, detail.need
+        sequence = self.sequence(handle)
+        sequence.frozen = True
+        self._accounts.take(handle, need)
+
+        def apply() -> ContextResult:
+            del self.sequences[handle]
+            self._accounts.give_all(handle)
+            holds = need
+            if kind is ResumeKind.SNAPSHOT and self.config.snapshot_on_device:
+                holds = Amount(pages=self.pages(sequence.frontier))
+            paused = FakePaused(
+                sequence.request,
+                sequence.ledger,
+                sequence.frontier,
+                sequence.state,
+                sequence.replay_to,
+                kind,
+            )
+            return Paused(self._park(paused, holds))
+
+        def undo() -> None:
+            sequence.frozen = False
+            self._accounts.give(handle, need)
+
+        return FakeTransaction(PlanKind.PAUSE, self.config.pause_steps, apply, undo, self)
+
+    def _park(self, paused: FakePaused, holds: Amount) -> ResumeState:
+        resume = ResumeState(
+            OWNER,
+            next(self._indices),
+            1,
+            paused.kind,
+            paused.frontier,
+            len(paused.ledger),
+            holds.vector(),
+        )
+        self.paused[resume] = paused
+        self._accounts.take(resume, holds)
+        return resume
+
+    def _take_paused(self, resume: ResumeState) -> FakePaused:
+        if resume not in self.paused:
+            raise EngineFailure(f"stale resume state {resume}")
+        return self.paused.pop(resume)
+
+    def _kept_pages(self, source: object) -> int:
+        return self._accounts.held(source).pages if isinstance(source, ResumeState) else 0
+
+    def _resident(self, request: BindRequest) -> FakeSequence:
+        """The sequence that a bind would install."""
+        source = request.source
+        if isinstance(source, ResumeState):
+            paused = self.paused.get(source)
+            if paused is None:
+                raise EngineFailure(f"stale resume state {source}")
+            return _revived(request, paused)
+        ledger = [int(token) for token in request.prepared.token_ids]
+        sequence = FakeSequence(request, ledger)
+        if source is not None:
+            checkpoint = self.checkpoints.get(source)
+            if checkpoint is None:
+                raise EngineFailure(f"stale checkpoint {source}")
+            sequence.frontier, sequence.state = checkpoint.state_frontier, checkpoint.state
+            sequence.replay_to = checkpoint.facts.frontier
+        return sequence
+
+    def _first_pages(self, sequence: FakeSequence, request: BindRequest) -> int:
+        """Pages that a bind reserves: the old frontier and, for a resume, its first new unit."""
+        target = max(sequence.frontier, sequence.replay_to)
+        if not isinstance(request.source, ResumeState):
+            return self.pages(sequence.frontier)
+        new = self.config.burst + len(sequence.ledger) - target
+        if target < sequence.prompt_length:
+            new = min(self._limits.prefill_chunk, sequence.prompt_length - target)
+        return self.pages(min(target + new, self._limits.max_context))
+
+
+def _revived(request: BindRequest, paused: FakePaused) -> FakeSequence:
+    sequence = FakeSequence(request, list(paused.ledger))
+    if paused.kind is ResumeKind.SNAPSHOT:
+        sequence.frontier, sequence.state = paused.frontier, paused.state
+        sequence.replay_to = paused.replay_to
+    else:
+        sequence.replay_to = max(paused.frontier, paused.replay_to)
+    return sequence

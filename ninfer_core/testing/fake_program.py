@@ -1,0 +1,231 @@
+"""A deterministic Program without a model: scarce pages and slots, programmable faults.
+
+Tokens follow :mod:`ninfer_core.testing.fake_law`, so that a test can say exactly what a request
+must produce however it was chunked, batched, paused and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ninfer_core.contract.checkpoints import (
+    BindRequest,
+    Captured,
+    CheckpointAction,
+    CheckpointFacts,
+    Plan,
+    Released,
+    RestoreWork,
+    ResumeKind,
+    ResumeState,
+    SequencePhase,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.program import PlanOutcome
+from ninfer_core.contract.resources import (
+    CapacitySummary,
+    CheckpointRef,
+    NeverFits,
+    ProgramLimits,
+    ResourceVector,
+    SequenceHandle,
+    Shortfall,
+)
+from ninfer_core.contract.units import (
+    ChunkRow,
+    ControlRow,
+    DecodeRow,
+    Launched,
+    PendingBatch,
+    Permit,
+    RowDecision,
+    UnitKind,
+    UnitNeed,
+)
+from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
+from ninfer_core.testing.fake_contexts import FakeContexts
+from ninfer_core.testing.fake_execution import FakeExecution
+from ninfer_core.testing.fake_faults import FaultPlan
+from ninfer_core.testing.fake_transactions import FakeConfig, FakeTransaction
+
+_KIND_OF_PHASE = {
+    SequencePhase.PREFILL: UnitKind.PREFILL,
+    SequencePhase.REPLAY: UnitKind.REPLAY,
+    SequencePhase.DECODE: UnitKind.DECODE,
+}
+
+
+class FakeProgram:
+    """Implements ``contract.program.Program``. ``nonfinite`` holds tickets whose next unit shows a
+    NaN; ``journal`` records what happened; :meth:`audit` proves that nothing is lost."""
+
+    def __init__(
+        self,
+        limits: ProgramLimits,
+        config: FakeConfig | None = None,
+        faults: FaultPlan | None = None,
+    ) -> None:
+        self._limits = limits
+        self.config = config or FakeConfig()
+        self.faults = faults or FaultPlan()
+        total = Amount(self.config.pages, self.config.slots, self.config.host)
+        self.accounts = FakeAccounts(total)
+        self.contexts = FakeContexts(self.config, limits, self.accounts, self.faults)
+        self._execution = FakeExecution(limits, self.contexts, self.accounts, self.faults)
+        self.journal = self._execution.journal
+        self.nonfinite = self._execution.nonfinite
+        self.closed = False
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return self._limits
+
+    def capacity(self) -> CapacitySummary:
+        return CapacitySummary(
+            total=self.accounts.total.vector(),
+            available=self.accounts.free.vector(),
+            resident=len(self.contexts.sequences),
+        )
+
+    def facts(self, ref: CheckpointRef) -> CheckpointFacts:
+        return self.contexts.checkpoints[ref].facts
+
+    def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
+        return {CheckpointAction.DELETE: self.facts(ref).footprint}
+
+    def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
+        kept = self.contexts.checkpoints[ref]
+        ids = prepared.token_ids.tolist()
+        same = (kept.template, kept.salt) == (prepared.identity.template, prepared.identity.salt)
+        frontier = kept.facts.frontier
+        if not same or frontier > len(ids) - 1 or ids[:frontier] != list(kept.ledger):
+            return None
+        return RestoreWork(bytes=frontier, operations=1, tokens=len(ids) - frontier)
+
+    def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
+        if ref not in self.contexts.checkpoints:
+            raise EngineFailure(f"stale checkpoint {ref}")
+        del self.contexts.checkpoints[ref]
+        return self.accounts.give_all(ref).vector()
+
+    def revoke(self, resume: ResumeState) -> ResumeState:
+        return self.contexts.revoke(resume)
+
+    def discard(self, resume: ResumeState) -> None:
+        self.faults.check("discard")
+        self.contexts.discard(resume)
+
+    def plan_bind(self, request: BindRequest) -> PlanOutcome:
+        self.faults.check("plan_bind")
+        return self.contexts.plan_bind(request)
+
+    def plan_capture(self, sequence: SequenceHandle) -> PlanOutcome:
+        return NeverFits("captures", 1, 0)
+
+    def plan_demote(self, ref: CheckpointRef) -> PlanOutcome:
+        return NeverFits("demotions", 1, 0)
+
+    def plan_pause(self, sequence: SequenceHandle, kind: ResumeKind) -> PlanOutcome:
+        return self.contexts.plan_pause(sequence, kind)
+
+    def begin(self, plan: Plan) -> FakeTransaction:
+        self.faults.check("begin")
+        return self.contexts.begin(plan)
+
+    def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
+        held = self.contexts.sequence(sequence)
+        kind = _KIND_OF_PHASE[held.phase]
+        if kind is UnitKind.DECODE:
+            room = self._limits.max_context - held.frontier
+            kind = UnitKind.CONTROL if control else kind
+            return UnitNeed(kind, min(control or self.config.burst, room), False)
+        end = self.contexts.chunk_end(held)
+        last = end == (held.replay_to if kind is UnitKind.REPLAY else held.prompt_length)
+        return UnitNeed(kind, end - held.frontier, last)
+
+    def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
+        self.faults.check("reserve")
+        held = self.contexts.sequence(sequence)
+        if held.permit is not None or held.frozen or held.in_unit:
+            raise EngineFailure("a sequence asked for a permit that it may not have now")
+        target = self.contexts.pages(held.frontier + need.tokens)
+        if target > self.config.pages:
+            return NeverFits(POOL, target, self.config.pages)
+        growth = Amount(pages=max(0, target - self.accounts.held(sequence).pages))
+        short = self.accounts.shortfall(growth)
+        if short is not None:
+            return short
+        self.accounts.take(sequence, growth)
+        held.permit = Permit(sequence, need, growth.vector(), None)
+        return held.permit
+
+    def settle(self, permit: Permit) -> None:
+        permit.consume()
+        held = self.contexts.sequence(permit.sequence)
+        held.permit = None
+        self._execution.trim(permit.sequence, held)
+
+    def launch_prefill(self, row: ChunkRow) -> Launched:
+        return self._execution.chunk(row, UnitKind.PREFILL)
+
+    def launch_replay(self, row: ChunkRow) -> Launched:
+        return self._execution.chunk(row, UnitKind.REPLAY)
+
+    def launch_decode(
+        self, rows: Sequence[DecodeRow], *, ahead_of: Launched | None = None
+    ) -> Launched:
+        opened = [
+            self._execution.open(r.sequence, r.permit, UnitKind.DECODE, r.masks) for r in rows
+        ]
+        self.journal.decode_rows.append(len(opened))
+        return self._execution.launch(UnitKind.DECODE, opened)
+
+    def launch_control(self, rows: Sequence[ControlRow]) -> Launched:
+        opened = []
+        for row in rows:
+            if len(row.token_ids) != row.permit.need.tokens:
+                raise EngineFailure("a control row forces more or less than it was permitted")
+            one = self._execution.open(row.sequence, row.permit, UnitKind.CONTROL, None)
+            one.tokens = row.token_ids
+            opened.append(one)
+        return self._execution.launch(UnitKind.CONTROL, opened)
+
+    def commit(self, pending: PendingBatch, decisions: Sequence[RowDecision]) -> None:
+        self.faults.check("commit")
+        rows = self._execution.take(pending)
+        if len(decisions) != len(rows):
+            raise EngineFailure("a batch was committed with another number of decisions")
+        for row, out, decision in zip(rows, pending.rows, decisions, strict=True):
+            self._execution.settle(row, out, decision)
+        self.faults.check("commit_end")
+
+    def abort(self, pending: PendingBatch) -> None:
+        self.faults.check("abort")
+        for row in self._execution.take(pending):
+            self._execution.close(row)
+
+    def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
+        self.faults.check("release")
+        held = self.contexts.sequence(sequence)
+        if held.permit is not None or held.in_unit or held.frozen:
+            raise EngineFailure("a sequence was ended in the middle of something")
+        if keep and held.phase is SequencePhase.DECODE:
+            return Captured(*self.contexts.keep(sequence))
+        del self.contexts.sequences[sequence]
+        return Released(self.accounts.give_all(sequence).vector())
+
+    def close(self) -> None:
+        self.closed = True
+
+    def audit(self) -> None:
+        """Raises AssertionError on a leak, a unit in flight or a permit nobody used."""
+        assert not self._execution.in_flight, "a unit was dropped in flight"
+        assert not self._execution.pending, "a batch was neither committed nor aborted"
+        unused = [h for h, s in self.contexts.sequences.items() if s.permit is not None]
+        assert not unused, f"unused permits of {unused}"
+        contexts = self.contexts
+        living: set[object] = {*contexts.sequences, *contexts.paused, *contexts.checkpoints}
+        if contexts.current is not None:
+            living |= self.accounts.owners()
+        self.accounts.audit(living | {"ballast"})

@@ -1,0 +1,109 @@
+"""What the fake Program remembers of resident, paused and finished sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ninfer_core.contract.checkpoints import (
+    BindRequest,
+    CheckpointFacts,
+    ResumeKind,
+    SequencePhase,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.units import Permit
+from ninfer_core.testing.fake_law import EMPTY_STATE, execute, next_token
+
+
+@dataclass(slots=True, eq=False)
+class FakeSequence:
+    """``ledger`` is prompt plus accepted tokens, ``frontier`` how many of it were executed.
+
+    ``state`` is carried by execution alone, so a replay that skips or repeats a token shows in
+    every later token. ``floor_pages`` stay reserved until a resume makes new progress.
+    """
+
+    request: BindRequest
+    ledger: list[int]
+    frontier: int = 0
+    state: int = EMPTY_STATE
+    replay_to: int = 0
+    floor_pages: int = 0
+    permit: Permit | None = None
+    frozen: bool = False
+    in_unit: bool = False
+
+    @property
+    def prompt_length(self) -> int:
+        return self.request.prepared.length
+
+    @property
+    def phase(self) -> SequencePhase:
+        if self.frontier < self.replay_to:
+            return SequencePhase.REPLAY
+        if self.frontier < self.prompt_length:
+            return SequencePhase.PREFILL
+        return SequencePhase.DECODE
+
+    @property
+    def produced(self) -> int:
+        return len(self.ledger) - self.prompt_length
+
+    def run_to(self, frontier: int) -> None:
+        """Execute the ledger up to ``frontier``."""
+        self.state = execute(self.state, self.ledger[self.frontier : frontier])
+        self.frontier = frontier
+
+    def accept(self, tokens: tuple[int, ...]) -> None:
+        """Append accepted tokens and execute all but the last of them."""
+        self.ledger.extend(tokens)
+        self.run_to(len(self.ledger) - 1)
+
+    def draw(self, count: int, vocab: int) -> tuple[int, ...]:
+        """The next ``count`` tokens; nothing of the sequence changes."""
+        rules, seed = self.request.rules, self.request.sampling.seed
+        if seed is None:
+            raise EngineFailure("a sequence was bound without a seed")
+        state = execute(self.state, self.ledger[self.frontier :])
+        tokens: list[int] = []
+        while len(tokens) < count:
+            short = self.produced + len(tokens) < rules.min_tokens
+            may_stop = not (short and rules.suppressed_until_min)
+            tokens.append(next_token(state, seed, vocab, may_stop=may_stop))
+            state = execute(state, tokens[-1:])
+        return tuple(tokens)
+
+
+@dataclass(slots=True, eq=False)
+class FakePaused:
+    """A paused sequence: enough to go on, by copy (Snapshot) or by execution (Replay)."""
+
+    request: BindRequest
+    ledger: list[int]
+    frontier: int
+    state: int
+    replay_to: int
+    kind: ResumeKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FakeCheckpoint:
+    """A kept end. ``state_frontier`` may lie behind the KV coverage; the gap is replayed."""
+
+    ledger: tuple[int, ...]
+    state: int
+    state_frontier: int
+    facts: CheckpointFacts
+    template: str
+    salt: str | None
+
+
+@dataclass(slots=True)
+class FakeJournal:
+    """What the fake Program did, for tests: accepted tokens by ticket, and unit row counts."""
+
+    committed: dict[int, list[int]] = field(default_factory=dict)
+    decode_rows: list[int] = field(default_factory=list)
+    chunk_tickets: list[int] = field(default_factory=list)
+    prefilled_tokens: int = 0
+    replayed_tokens: int = 0
