@@ -71,8 +71,8 @@ class Artifact:
     def architecture(self) -> str | None:
         """Class name of the architecture, from the text component's configuration."""
         names = self.component("text").config.get("architectures")
-        usable = isinstance(names, list) and len(names) > 0 and isinstance(names[0], str)
-        return names[0] if usable else None  # type: ignore[index]
+        first = names[0] if isinstance(names, list) and names else None
+        return first if isinstance(first, str) else None
 
     @property
     def component_names(self) -> tuple[str, ...]:

@@ -12,6 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ninfer_core.artifact import ArtifactError
+from ninfer_qwen3_5.convert import convert_checkpoint
+
 TINY: dict[str, Any] = {
     "vocab_size": 512,
     "hidden_size": 64,
@@ -148,3 +151,18 @@ def out(tmp_path: Path) -> Path:
     """An output path in a directory of its own, so that leftovers show."""
     (tmp_path / "out").mkdir()
     return tmp_path / "out" / "model.ninfer"
+
+
+@pytest.fixture
+def refused(out: Path) -> Callable[..., ArtifactError]:
+    """Converts, expecting a one-line error with a mend and an empty output directory."""
+
+    def convert(source: Checkpoint, **options: Any) -> ArtifactError:
+        with pytest.raises(ArtifactError) as caught:
+            convert_checkpoint(source.path, out, **options)
+        assert list(out.parent.iterdir()) == []
+        assert caught.value.hint
+        assert "\n" not in str(caught.value)
+        return caught.value
+
+    return convert

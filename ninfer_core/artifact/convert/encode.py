@@ -98,12 +98,9 @@ class ObjectEncoder:
         encoded = weight_format.encode(values, plan.storage.layout)
         self._write_planes(plan, weight_format, row, encoded)
         stored = _stored(weight_format, plan.storage.layout, values, encoded)
-        start = 0
+        _account(pieces, stored, meters)
         for piece in pieces:
-            stop = start + len(piece.values)
-            meters[piece.member].add(piece.values, None if stored is None else stored[start:stop])
             self._progress(piece.source.name, piece.values.nbytes)
-            start = stop
         return len(values)
 
     def _write_planes(
@@ -163,6 +160,16 @@ def _stored(
     rows, width = values.shape
     storage = _assembled(weight_format, (rows, width), layout, encoded)
     return weight_format.decode(storage, (rows, width), layout, (0, rows))
+
+
+def _account(
+    pieces: Sequence[_Piece], stored: torch.Tensor | None, meters: Sequence[QualityMeter]
+) -> None:
+    start = 0
+    for piece in pieces:
+        stop = start + len(piece.values)
+        meters[piece.member].add(piece.values, None if stored is None else stored[start:stop])
+        start = stop
 
 
 def _assembled(
