@@ -178,6 +178,8 @@ class Ledger:
             return []
         if self._arena is None:
             raise PermitViolationError("host extents were asked of a store without a host arena")
+        if min(sizes) <= 0:
+            raise PermitViolationError(f"a demand's host extents have 1 byte or more: {sizes}")
         extents: list[Extent] = []
         for size in sizes:
             extent = self._arena.allocate(size)

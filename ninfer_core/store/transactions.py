@@ -148,7 +148,7 @@ class Transaction(Generic[R]):
 
     def abort(self, result: R) -> R:
         """End with what stands now; the user has undone what it had not published."""
-        if self.state is TransactionState.COPYING:
+        if not self._tickets:
             self._drain()
         return self._end(TransactionState.ABORTED, result)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ninfer_core.store import (
+    PAGE_TOKENS,
     ClearState,
     ContextStore,
     CopyPage,
@@ -19,7 +20,6 @@ from ninfer_core.store import (
     Unit,
     pages_for,
 )
-from ninfer_core.store.logical_pages import PAGE_TOKENS
 
 POISON = object()
 
@@ -59,13 +59,18 @@ class ShadowDevice:
 
     def write(self, pool: str, row: int, position: int, value: object) -> None:
         """Write one column through the device's table."""
-        page = self._tables[pool][row, position // PAGE_TOKENS]
+        page = self._entry(pool, row, position // PAGE_TOKENS)
         self._pages[pool][page][position % PAGE_TOKENS] = value
 
     def read(self, pool: str, row: int, count: int) -> list[object]:
         """The first ``count`` columns through the device's table."""
-        pages = [self._tables[pool][row, index] for index in range(pages_for(count))]
+        pages = [self._entry(pool, row, index) for index in range(pages_for(count))]
         return [value for page in pages for value in self._pages[pool][page]][:count]
+
+    def _entry(self, pool: str, row: int, index: int) -> int:
+        page = self._tables[pool].get((row, index))
+        assert page is not None, f"{pool}: entry [{row}, {index}] was never sent to the device"
+        return page
 
     def set_state(self, slot: Slot, value: object) -> None:
         self._states[slot.pool][slot.index] = value

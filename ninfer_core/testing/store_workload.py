@@ -91,7 +91,7 @@ class StoreWorkload:
         return True
 
     def unit(self, holder: Holder, produced: int, accepted: int, ahead: int) -> bool:
-        """One round: a permit that also covers ``ahead`` tokens of the round launched after it."""
+        """One round: a permit that also covers ``ahead`` tokens; a few of them are launched."""
         histories, start = self.store.histories, len(holder.tokens)
         peak = start + produced + ahead
         if peak > self.store.layout.table_columns * 64:
@@ -103,7 +103,7 @@ class StoreWorkload:
         self.device.publish_rows()
         fresh = [next(self._tokens) for _ in range(produced)]
         self._write(holder, fresh)
-        histories.ensure_mapped(holder.history, frontiers(peak), grant)
+        histories.ensure_mapped(holder.history, frontiers(start + produced + ahead // 2), grant)
         holder.tokens += fresh[:accepted]
         end = len(holder.tokens)
         histories.commit(holder.history, frontiers(end))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import random
 
 import hypothesis
 import pytest
 from hypothesis import stateful
 
+from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.store import (
     ContextStore,
     Demand,
@@ -61,6 +63,9 @@ class World(StoreWorkload):
         """Go back over committed tokens, where no one else needs more than is kept."""
         floor = max((len(saved.tokens) for saved in holder.saved), default=0)
         keep = max(floor, len(holder.tokens) - distance)
+        if floor:
+            with pytest.raises(ProtectedRangeError):
+                self.store.histories.truncate(holder.history, {"main": floor - 1})
         blocked = [pool for pool in POOLS if self._needed_further(holder, keep, pool)]
         for pool in blocked:
             with pytest.raises(ProtectedRangeError):
@@ -79,19 +84,29 @@ class World(StoreWorkload):
         self.leases.append((self.store.histories.lease(holder.history, at), list(holder.tokens)))
         return True
 
+    def fork(self, holder: Holder, index: int) -> bool:
+        copied = bool(len(holder.point(index).tokens) % 64)
+        forked = super().fork(holder, index)
+        self.done["tail copied"] += forked and copied
+        return forked
+
     def release_lease(self, index: int) -> bool:
         if not self.leases:
             return False
         self.leases.pop(index % len(self.leases))[0].release()
         return True
 
-    def demote(self, holder: Holder) -> bool:
-        """Copy a record to the host page by page, then drop device replicas nobody needs."""
+    def demote(self, holder: Holder, limit: int) -> bool:
+        """Copy up to ``limit`` pages of a record to the host; drop idle device replicas."""
         lease = self.store.histories.lease(holder.history, frontiers(len(holder.tokens)))
-        for pool in POOLS:
-            for pin in lease.spaces[pool].pins:
-                if not pin.page.on_host(pin.columns) and pin.page.device is not None:
-                    self._page_to_host(pool, pin)
+        missing = [
+            (pool, pin)
+            for pool in POOLS
+            for pin in lease.spaces[pool].pins
+            if not pin.page.on_host(pin.columns) and pin.page.device is not None
+        ]
+        for pool, pin in missing[:limit]:
+            self._page_to_host(pool, pin)
         lease.release()
         for pool in POOLS:
             for page in self.store.spaces[pool].directory(holder.history.spaces[pool]):
@@ -138,16 +153,19 @@ class World(StoreWorkload):
             return self.start() if action == "start" else self.release_lease(pick)
         runs = action in ("unit", "snapshot", "finish", "truncate")
         group = self.running if runs else self.records
+        if action in ("fork", "share"):
+            group = [holder for holder in [*self.running, *self.records] if holder.saved]
         if not group:
             return False
         produced = a % 150 + 1
         arguments = {
-            "unit": (produced, b % (produced + 1), b % 3),
+            "unit": (produced, b % (produced + 1), b % 3 * 35),
             "finish": (b % 4 > 0,),
             "truncate": (a % 80,),
             "resume": (b, a % 3 == 0),
+            "demote": (b % 9,),
         }
-        rest = () if action in ("snapshot", "lease", "demote", "restore") else (b,)
+        rest = () if action in ("snapshot", "lease", "restore") else (b,)
         return getattr(self, action)(group[pick % len(group)], *arguments.get(action, rest))
 
     def _page_to_host(self, pool: str, pin) -> None:
@@ -215,6 +233,41 @@ def explore():
             suppress_health_check=list(hypothesis.HealthCheck),
         )
         stateful.run_state_machine_as_test(machine, settings=settings)
+
+    return run
+
+
+@pytest.fixture
+def walk():
+    """``walk(seed, steps)``: a random walk to its end; returns how often each step was done."""
+
+    def run(seed: int, steps: int) -> collections.Counter[str]:
+        world, choose = World(), random.Random(seed)
+        for _ in range(steps):
+            world.step(choose.choice(ACTIONS), *(choose.randrange(1000) for _ in range(3)))
+        world.close()
+        return world.done
+
+    return run
+
+
+@pytest.fixture
+def is_noticed(walk):
+    """``is_noticed()``: whether one of some walks fails, as it must when a bug was put in.
+
+    With ``by_content`` only wrong content or a wrongly allowed step counts.
+    """
+
+    def run(by_content: bool = False) -> bool:
+        for seed in range(30):
+            try:
+                walk(seed, steps=120)
+            except (AssertionError, pytest.fail.Exception):
+                return True
+            except EngineFailure:
+                if not by_content:
+                    return True
+        return False
 
     return run
 

@@ -124,6 +124,7 @@ def test_what_exceeds_the_capacity_never_fits(ledger):
     [
         (Demand({"mian": 1}), "no pool is named 'mian'; there are: state, main, draft"),
         (Demand({"main": -1}), "from 0 up"),
+        (Demand({"main": 1}, (256, 0)), "1 byte or more"),
     ],
 )
 def test_a_senseless_demand_is_refused(ledger, pools, arena, demand, message):
