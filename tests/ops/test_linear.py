@@ -60,14 +60,14 @@ def test_a_block_whose_places_differ_is_not_used(ops, operands, monkeypatch):
         return torch.stack([torch.mv(b.T, row) for row in a])
 
     def skewed(a, b):
-        """A product whose fourth row is rounded otherwise."""
+        """A product whose third row is rounded otherwise."""
         product = even(a, b)
-        product[3:4] = torch.nextafter(product[3:4], torch.tensor(9.0))
+        product[2:3] = torch.nextafter(product[2:3], torch.tensor(9.0))
         return product
 
     weight = operands.weight(32, 64)
     monkeypatch.setattr(torch, "mm", even)
-    assert ops.prepare_linear(weight).format == "reference.by_4"
+    assert ops.prepare_linear(weight).format == "reference.by_8"
     monkeypatch.setattr(torch, "mm", skewed)
     assert ops.prepare_linear(weight).format == "reference.by_2"
 

@@ -16,51 +16,63 @@ from ninfer_core.ops.reference.lanes import widen
 
 
 def paged_decode_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
-    scaled = widen(q) * scale
-    outputs = torch.zeros_like(scaled)
-    for first, table_row, start, live in _sequences(rows):
-        keys, values = _read_pages(cache, rows.block_tables[table_row], start + live)
+    grouped = (widen(q) * scale).view(q.shape[0], cache.keys.shape[2], -1, q.shape[2])
+    queries = grouped.unbind()
+    outputs = [torch.zeros_like(queries[0])] * len(queries)
+    pools = _by_head(cache.keys), _by_head(cache.values)
+    for first, pages, start, live in _sequences(rows):
+        keys, values, begin = _read_pages(cache, pools, pages)
         for row in range(live):
             length = start + row + 1
-            outputs[first + row] = _attend(scaled[first + row], keys[:length], values[:length])
-    return outputs.to(q.dtype)
+            weights = torch.bmm(queries[first + row], widen(keys.narrow(1, begin, length)).mT)
+            outputs[first + row] = torch.bmm(
+                torch.softmax(weights, dim=-1), widen(values.narrow(1, begin, length))
+            )
+    return torch.stack(outputs).view(q.shape).to(q.dtype)
 
 
 def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
-    ((_, table_row, start, live),) = _sequences(rows)
-    keys, values = _read_pages(cache, rows.block_tables[table_row], start + live)
-    mask = torch.ones(live, start + live, dtype=torch.bool).tril(start) if start else None
-    q_heads, k_heads, v_heads = (x.transpose(0, 1)[None] for x in (widen(q[:live]), keys, values))
+    ((_, pages, start, live),) = _sequences(rows)
+    pools = _by_head(cache.keys), _by_head(cache.values)
+    keys, values, begin = _read_pages(cache, pools, pages)
+    length = start + live
+    mask = torch.ones(live, length, dtype=torch.bool).tril(start) if start else None
     attended = scaled_dot_product_attention(
-        q_heads, k_heads, v_heads, mask, is_causal=start == 0, scale=scale, enable_gqa=True
+        widen(q[:live]).transpose(0, 1)[None],
+        widen(keys.narrow(1, begin, length))[None],
+        widen(values.narrow(1, begin, length))[None],
+        mask,
+        is_causal=start == 0,
+        scale=scale,
+        enable_gqa=True,
     )
     outputs = torch.zeros_like(q)
     outputs[:live] = attended.squeeze(0).transpose(0, 1)
     return outputs
 
 
-def _sequences(rows: PagedRows) -> list[tuple[int, int, int, int]]:
-    """First row, table row, start and live rows of each sequence that has a live row."""
-    firsts = range(0, rows.width * rows.starts.shape[0], rows.width)
-    columns = (rows.table_rows.tolist(), rows.starts.tolist(), rows.live.tolist())
-    return [entry for entry in zip(firsts, *columns, strict=True) if entry[-1]]
+def _sequences(rows: PagedRows) -> list[tuple[int, list[int], int, int]]:
+    """First row, page ids, start and live rows of each sequence that has a live row."""
+    starts, lives = rows.starts.tolist(), rows.live.tolist()
+    counts = [-(-(start + live) // PAGE_TOKENS) for start, live in zip(starts, lives, strict=True)]
+    tables = rows.block_tables[:, : max(counts)].index_select(0, rows.table_rows).tolist()
+    pages = [table[:count] for table, count in zip(tables, counts, strict=True)]
+    firsts = range(0, rows.width * len(starts), rows.width)
+    return [entry for entry in zip(firsts, pages, starts, lives, strict=True) if entry[-1]]
 
 
-def _read_pages(cache: KvCache, table: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of the first ``tokens`` tokens, two of [tokens, kv, D]."""
-    ids = table[: -(-tokens // PAGE_TOKENS)]
-    numbers = ids.tolist()
-    first, last = numbers[0], numbers[-1]
-    if numbers == list(range(first, last + 1)):
-        pages = cache.keys[first : last + 1], cache.values[first : last + 1]
-    else:
-        pages = cache.keys.index_select(0, ids), cache.values.index_select(0, ids)
-    keys, values = (widen(page.flatten(0, 1)[:tokens]) for page in pages)
-    return keys, values
+def _by_head(pool: Tensor) -> Tensor:
+    """[P, 64, kv, D] as [kv, P * 64, D]; a view where the pool is contiguous."""
+    return pool.flatten(0, 1).transpose(0, 1)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """One row: query [nh, D] over keys and values [tokens, kv, D]."""
-    grouped = query.view(keys.shape[1], -1, query.shape[1])
-    weights = torch.softmax(torch.bmm(grouped, keys.permute(1, 2, 0)), dim=-1)
-    return torch.bmm(weights, values.transpose(0, 1)).view_as(query)
+def _read_pages(
+    cache: KvCache, pools: tuple[Tensor, Tensor], pages: list[int]
+) -> tuple[Tensor, Tensor, int]:
+    """Keys and values by head, [kv, tokens, D], and where the first of the pages begins in them."""
+    first = pages[0]
+    if pages == list(range(first, first + len(pages))):
+        return *pools, first * PAGE_TOKENS
+    ids = torch.tensor(pages)
+    keys, values = (_by_head(pool.index_select(0, ids)) for pool in (cache.keys, cache.values))
+    return keys, values, 0

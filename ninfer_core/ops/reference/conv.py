@@ -31,10 +31,10 @@ def causal_conv_verify(
 
 
 def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-    window = torch.cat([history, records.inputs], dim=1).index_select(0, slots)
-    kept = counts.long().unsqueeze(1) + torch.arange(CONV_HISTORY)
-    index = kept.unsqueeze(2).expand(-1, -1, history.shape[2])
-    history.index_copy_(0, slots, window.gather(1, index))
+    window = torch.cat([pool.index_select(0, slots) for pool in (history, records.inputs)], dim=1)
+    kept = counts.unsqueeze(1) + torch.arange(CONV_HISTORY)
+    everyone = torch.arange(slots.shape[0]).unsqueeze(1)
+    history.index_copy_(0, slots, window[everyone, kept])
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ What lies between is sums and products of single elements, which round alike eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 
 from ninfer_core.ops.contracts.values import GdnRecords
 from ninfer_core.ops.reference.lanes import whole_lanes, widen
-from ninfer_core.ops.reference.norm import inverse_length
+from ninfer_core.ops.reference.norm import constant
 
 _L2_EPS = 1e-6
 
@@ -78,10 +78,14 @@ def gdn_verify(
 
 
 def gdn_fold(state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-    for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
-        taken = (records.keys[slot, :count], records.updates[slot, :count])
-        keep = records.keep[slot, :count].unsqueeze(-1)
-        _write([state[slot]] * count, *taken, keep)
+    width, key_heads = records.keys.shape[1:3]
+    grouped = _by_key_head(state, key_heads)
+    kept = (pool.index_select(0, slots) for pool in (records.keys, records.updates, records.keep))
+    factors = [x.flatten(0, 1) for x in kept]
+    rows = list(_factors(factors[0], factors[1], factors[2].unsqueeze(-1)))
+    for sequence, (slot, count) in enumerate(zip(slots.tolist(), counts.tolist(), strict=True)):
+        for row in rows[sequence * width : sequence * width + count]:
+            _advance(grouped[slot], *row)
 
 
 def prepare_tokens(
@@ -91,16 +95,17 @@ def prepare_tokens(
     count = qkv.shape[0]
     _, value_heads, dk, dv = state.shape
     qk, values = widen(qkv).split_with_sizes([2 * key_heads * dk, value_heads * dv], dim=1)
-    pairs = qk.view(count, 2, key_heads, dk)
-    pairs = pairs * inverse_length(pairs, 1.0, _L2_EPS)
+    raw = qk.view(count, 2, key_heads, dk)
+    length: Tensor = torch.linalg.vector_norm(raw, dim=-1, keepdim=True)
+    pairs = raw * length.square_().add_(constant(_L2_EPS, raw.dtype)).rsqrt_()
     queries, keys = pairs.unbind(1)
-    queries.mul_(dk**-0.5)
-    overlap = (queries * keys).sum(-1, keepdim=True)
+    queries.mul_(constant(dk**-0.5, raw.dtype))
+    overlap = (queries * keys).sum(-1)
     return Tokens(
         _spread(pairs.transpose(1, 2), value_heads),
         keys,
         values.view(count, value_heads, dv),
-        _spread(overlap, value_heads),
+        _spread(overlap, value_heads).unsqueeze(-1),
         whole_lanes(torch.exp, decay).unsqueeze(-1),
         beta.unsqueeze(-1),
     )
@@ -126,13 +131,31 @@ def _read(states: Sequence[Tensor], tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 def _write(states: Sequence[Tensor], keys: Tensor, updates: Tensor, keep: Tensor) -> None:
     """Advance each state [nv, dk, dv] by one token of keys [B, nk, dk], updates [B, nv, dv]."""
-    if not states:
-        return
-    grouped = keys.shape[1], -1, *states[0].shape[1:]
-    factors = zip(keys[:, :, None, :, None], updates.unsqueeze(2), keep.unsqueeze(2), strict=True)
-    for state, (key, update, kept) in zip(states, factors, strict=True):
-        state.mul_(kept)
-        state.view(grouped).addcmul_(key, update.view(keys.shape[1], -1, 1, update.shape[-1]))
+    for state, row in zip(states, _factors(keys, updates, keep), strict=True):
+        _advance(_by_key_head(state.unsqueeze(0), keys.shape[1])[0], *row)
+
+
+def _by_key_head(state: Tensor, key_heads: int) -> Tensor:
+    """[S, nv, dk, dv] → [S, nk, nv / nk, dk, dv]."""
+    return state.view(state.shape[0], key_heads, -1, *state.shape[2:])
+
+
+def _factors(
+    keys: Tensor, updates: Tensor, keep: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Per row, what :func:`_advance` takes, from [R, nk, dk], [R, nv, dv] and [R, nv, 1]."""
+    rows, key_heads, dk = keys.shape
+    shaped = (
+        keys.view(rows, key_heads, 1, dk, 1),
+        updates.view(rows, key_heads, -1, 1, updates.shape[2]),
+        keep.reshape(rows, key_heads, -1, 1, 1),
+    )
+    return zip(*(x.unbind() for x in shaped), strict=True)
+
+
+def _advance(state: Tensor, key: Tensor, update: Tensor, keep: Tensor) -> None:
+    """``S = keep S + k u^T`` in place, all of them by key head: state [nk, nv / nk, dk, dv]."""
+    state.mul_(keep).addcmul_(key, update)
 
 
 def _read_ahead(copies: Sequence[Tensor], columns: Sequence[Tokens]) -> tuple[Tensor, Tensor]:

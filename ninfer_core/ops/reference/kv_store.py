@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
 from ninfer_core.ops.reference.lanes import whole_lanes, widen
-from ninfer_core.ops.reference.norm import rms_norm
+from ninfer_core.ops.reference.norm import inverse_rms
 
 
 def rope_angles(
@@ -39,26 +39,28 @@ def qk_norm_rope_store(
     cache: KvCache,
     slots: Tensor,
 ) -> Tensor:
-    queries, keys = rms_norm(q, q_scale, eps), rms_norm(k, k_scale, eps)
-    for x in (queries, keys):
-        _rotate(x, cos.unsqueeze(1), sin.unsqueeze(1))
-    store_kv(cache, keys, v, slots)
-    return queries
+    heads = q.shape[1]
+    both = widen(torch.cat([q, k], dim=1))
+    both = both * inverse_rms(both, eps)
+    both[:, :heads].mul_(q_scale)
+    both[:, heads:].mul_(k_scale)
+    _rotate(both, cos, sin)
+    _store(cache, both[:, heads:], v, slots)
+    return both[:, :heads].to(q.dtype).contiguous()
 
 
-def store_kv(cache: KvCache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn pairs (j, j + R/2) of x [T, heads, D] in place by angles [T, R/2]."""
+    half = cos.shape[1]
+    pairs = x[..., : 2 * half].view(*x.shape[:2], 2, half)
+    crossed = pairs.flip(2).mul_(torch.stack([-sin, sin], dim=1).unsqueeze(1))
+    pairs.mul_(cos[:, None, None]).add_(crossed)
+
+
+def _store(cache: KvCache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     """Write keys and values [T, kv, D] at ``slots`` i64[T]; rows with slot -1 are left out."""
     if min(slots.tolist()) < 0:
         live = slots >= 0
         keys, values, slots = keys[live], values[live], slots[live]
     for pool, rows in ((cache.keys, keys), (cache.values, values)):
         pool.flatten(0, 1).index_copy_(0, slots, rows.to(pool.dtype))
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Turn pairs (j, j + R/2) of x [T, heads, D] in place by angles [T, 1, R/2]."""
-    half = cos.shape[-1]
-    first, second = widen(x[..., :half]), widen(x[..., half : 2 * half])
-    turned = first * cos - second * sin
-    x[..., half : 2 * half] = second * cos + first * sin
-    x[..., :half] = turned

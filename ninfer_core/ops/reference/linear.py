@@ -21,9 +21,6 @@ from ninfer_core.ops.reference.logprobs import join_rows, logprobs
 _BLOCK_ROWS = {f"reference.by_{rows}": rows for rows in (1, 2, 4, 8)}
 """Resident formats: a ``weight`` plane f32[columns, rows], multiplied by so many rows at a time."""
 
-_CACHED_ELEMENTS = 1 << 19
-"""A weight up to this size is cheap to read twice, so one row should not pay for eight."""
-
 _PLAIN = frozenset({"fp32", "fp64", "bf16", "fp16"})
 _SCORED_ROWS = 128
 
@@ -81,8 +78,7 @@ def _mask_padding(logits: Tensor, addressable: int) -> Tensor:
 
 
 def _choose_block(turned: Tensor) -> int:
-    preferred = (4, 8, 2) if turned.numel() <= _CACHED_ELEMENTS else (8, 4, 2)
-    return next((rows for rows in preferred if _places_agree(turned, rows)), 1)
+    return next((rows for rows in (8, 4, 2) if _places_agree(turned, rows)), 1)
 
 
 def _places_agree(turned: Tensor, block: int) -> bool:

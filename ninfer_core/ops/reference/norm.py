@@ -34,21 +34,21 @@ def sigmoid_gate(x: Tensor, gate: Tensor) -> Tensor:
     return whole_lanes(torch.sigmoid, widen(gate)).mul_(x).to(x.dtype)
 
 
-def inverse_length(x: Tensor, weight: float, eps: float) -> Tensor:
-    """``rsqrt(weight * sum x^2 + eps)`` over the last dimension of wide x, kept as size 1.
+def inverse_rms(x: Tensor, eps: float) -> Tensor:
+    """``rsqrt(mean x^2 + eps)`` over the last dimension of wide x, kept as size 1.
 
     Products and sums are separate: a fused multiply-add exists only on ATen's vector path.
     """
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    weight_, eps_ = _constants(weight, eps, x.dtype)
-    return length.square_().mul_(weight_).add_(eps_).rsqrt_()
-
-
-def _normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    return torch.mul(x, inverse_length(x, 1 / x.shape[-1], eps)).mul_(scale)
+    share = constant(1 / x.shape[-1], x.dtype)
+    return length.square_().mul_(share).add_(constant(eps, x.dtype)).rsqrt_()
 
 
 @lru_cache
-def _constants(weight: float, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """As tensors, because ATen takes those faster than Python numbers."""
-    return torch.tensor(weight, dtype=dtype), torch.tensor(eps, dtype=dtype)
+def constant(value: float, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor: ATen takes one faster than a Python number."""
+    return torch.tensor(value, dtype=dtype)
+
+
+def _normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    return torch.mul(x, inverse_rms(x, eps)).mul_(scale)
