@@ -29,7 +29,7 @@ from ninfer_core.contract.errors import (
 )
 from ninfer_core.contract.events import Channel
 from ninfer_core.contract.frontend import PreparedPrompt, PromptIdentity
-from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.requests import GenerationOptions, JsonObject, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.testing.scripted_reply import Reply, ScriptedHandle
 
@@ -38,20 +38,21 @@ Script = Callable[[PromptInput, GenerationOptions], Reply]
 
 def echo(prompt: PromptInput, options: GenerationOptions) -> Reply:
     """Answer with the last message's text."""
-    return Reply.of(plain_text(prompt).splitlines()[-1].partition(": ")[2])
+    return Reply.of(_content((prompt.messages or ({"content": prompt.text},))[-1]))
 
 
 def plain_text(prompt: PromptInput) -> str:
     """The prompt as lines ``role: content``; parts are joined."""
     if prompt.text is not None:
         return prompt.text
-    lines = []
-    for message in prompt.messages or ():
-        content = message.get("content") or ""
-        if not isinstance(content, str):
-            content = "".join(part.get("text", "") for part in content)
-        lines.append(f"{message['role']}: {content}")
-    return "\n".join(lines)
+    return "\n".join(f"{turn['role']}: {_content(turn)}" for turn in prompt.messages or ())
+
+
+def _content(message: JsonObject) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)
 
 
 class ScriptedEngine:
@@ -83,6 +84,7 @@ class ScriptedEngine:
     def prepare(self, prompt: PromptInput) -> PreparedPrompt:
         import numpy as np
 
+        _refuse_constraints(prompt)
         ids = self.tokenize(plain_text(prompt))
         if not ids:
             raise InvalidPrompt("the prompt is empty", param="messages", hint="give some text")
@@ -191,6 +193,14 @@ class ScriptedEngine:
     def _ended(self) -> None:
         with self._quiet:
             self._quiet.notify_all()
+
+
+def _refuse_constraints(prompt: PromptInput) -> None:
+    """As an engine without a grammar backend does."""
+    if prompt.response_format.kind != "text":
+        raise Unsupported("response_format needs a grammar backend", param="response_format")
+    if prompt.tool_choice.mode in ("required", "named"):
+        raise Unsupported("tool_choice needs a grammar backend", param="tool_choice")
 
 
 def failing(error: RequestError, *, after: str = "") -> Script:

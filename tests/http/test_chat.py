@@ -202,7 +202,8 @@ def test_fields_reach_the_engine(server):
         logprobs=True,
         thinking_budget=64,
         reasoning_effort="low",
-        chat_template_kwargs={"enable_thinking": True, "colour": "red"},
+        enable_thinking=True,
+        chat_template_kwargs={"colour": "red"},
         cache_salt="mine",
     )
     assert reply.status == 200
@@ -238,19 +239,9 @@ def test_what_is_left_out_is_the_models_default(server):
     assert prompt.tool_choice.mode == "auto"
 
 
-@pytest.mark.parametrize(
-    ("fields", "thinking"),
-    [
-        ({"enable_thinking": False}, False),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
-        ({"reasoning_effort": "none"}, False),
-        ({"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": True}}, True),
-    ],
-)
-def test_every_spelling_of_thinking(server, fields, thinking):
-    server.engine.script = answer("a")
-    assert server.chat(**fields).status == 200
-    assert server.engine.requests[0][0].chat.thinking is thinking
+def test_one_call_at_a_time_is_passed_on(server):
+    assert server.chat(tools=TOOLS, parallel_tool_calls=False).status == 200
+    assert server.engine.requests[0][0].tool_choice.parallel is False
 
 
 def test_max_tokens_beyond_the_context_is_clamped_and_said(serve):

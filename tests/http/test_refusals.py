@@ -7,7 +7,12 @@ import json
 import openai
 import pytest
 
+from ninfer_core.contract.errors import Unsupported
+from ninfer_core.testing.scripted_engine import failing
 from ninfer_gateway_http.settings import ServerSettings
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+CHOSEN = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +27,14 @@ from ninfer_gateway_http.settings import ServerSettings
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"verbosity": "low"}, "verbosity"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": CHOSEN}, "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         (
             {"stream": True, "stream_options": {"continuous_usage_stats": True}},
             "stream_options.continuous_usage_stats",
@@ -47,8 +59,12 @@ from ninfer_gateway_http.settings import ServerSettings
         ({"logit_bias": {"abc": 5}}, "logit_bias"),
         ({"logit_bias": {"65": 1e9}}, "logit_bias"),
         ({"logit_bias": {str(i): 1 for i in range(5000)}}, "logit_bias"),
-        ({"enable_thinking": True, "reasoning_effort": "none"}, "enable_thinking"),
-        ({"chat_template_kwargs": {"enable_thinking": "yes"}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": "yes"}, "chat_template_kwargs"),
+        ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": "hi"}, "messages"),
         ({"messages": [1]}, "messages[0]"),
     ],
@@ -86,11 +102,21 @@ def test_unknown_fields_are_said_in_a_header(server):
         assert "gr\\xfc\\xdfe" in warning
 
 
-def test_strict_tools_are_refused_by_name(server):
-    function = {"name": "f", "strict": True, "parameters": {"type": "object"}}
+def test_a_wrong_schema_is_named_with_the_place(server):
+    schema = {"type": "object", "properties": {"a": {"type": 7}}}
+    function = {"name": "f", "parameters": schema}
     reply = server.chat(tools=[{"type": "function", "function": function}])
-    assert (reply.status, reply.error["param"]) == (400, "tools[0].function.strict")
-    assert reply.error["code"] == "unsupported"
+    assert (reply.status, reply.error["code"]) == (400, "invalid_json_schema")
+    assert reply.error["param"] == "tools[0].function.parameters"
+    assert reply.error["pointer"] == "/properties/a/type"
+
+
+def test_the_engines_own_refusals_use_the_names_of_the_wire(server):
+    error = Unsupported("chat.effort has no effect", param="chat.effort")
+    server.engine.script = failing(error)
+    reply = server.chat()
+    assert (reply.status, reply.error["param"]) == (400, "reasoning_effort")
+    assert reply.error["message"] == "reasoning_effort has no effect"
 
 
 def test_a_prompt_over_the_context_gives_both_numbers(serve):

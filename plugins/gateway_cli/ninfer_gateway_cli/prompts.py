@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ninfer_core.contract.requests import ChatOptions, JsonObject, PromptInput
+from ninfer_core.contract.requests import ChatOptions, PromptInput
 from ninfer_core.errors import UsageError
-from ninfer_core.inputs import parse_messages, parse_tools
+from ninfer_core.inputs import parse_prompt, parse_tools
 
 STDIN = "-"
 
@@ -29,27 +30,20 @@ def read_prompt(
             "give exactly one of --prompt TEXT, --messages FILE, or - for stdin",
             hint="ninfer run demo --prompt 'What is 17 + 25?'",
         )
-    if messages is not None:
-        turns = _messages_of(_json_of(messages, "--messages"))
-    else:
-        turns = [{"role": "user", "content": sys.stdin.read() if prompt is None else prompt}]
+    asked = parse_prompt(_document(prompt, messages), chat=chat, field="--messages")
+    if tools is not None:
+        asked = replace(asked, tools=parse_tools(_json_of(tools, "--tools"), "--tools"))
     if system is not None:
-        turns.insert(0, {"role": "system", "content": system})
-    return PromptInput(
-        messages=parse_messages(turns),
-        tools=parse_tools(_json_of(tools, "--tools")) if tools else (),
-        chat=chat,
-    )
+        first = {"role": "system", "content": system}
+        asked = replace(asked, messages=[first, *(asked.messages or ())])
+    return asked
 
 
-def _messages_of(value: Any) -> list[JsonObject]:
-    """The list itself, or the ``messages`` of a saved request body."""
-    turns = value.get("messages") if isinstance(value, dict) else value
-    if not isinstance(turns, list):
-        raise UsageError(
-            "--messages holds no list of messages", hint='write [{"role": "user", "content": …}]'
-        )
-    return list(turns)
+def _document(prompt: str | None, messages: Path | None) -> Any:
+    if messages is not None:
+        return _json_of(messages, "--messages")
+    text = sys.stdin.read() if prompt is None else prompt
+    return [{"role": "user", "content": text}]
 
 
 def _json_of(path: Path, option: str) -> Any:

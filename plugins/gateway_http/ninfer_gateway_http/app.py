@@ -47,9 +47,16 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
 
 @models.get("/health")
 async def health(request: Request) -> JSONResponse:
-    """200 while the engine accepts requests, else 503 with its state and the reason."""
-    availability = request.app.state.gateway.engine.availability()
-    body = {"status": "ok" if availability.ready else availability.state.value}
+    """200 while the engine accepts requests, else 503 with its state and the reason.
+
+    ``running`` counts the requests that are being answered.
+    """
+    gateway: Gateway = request.app.state.gateway
+    availability = gateway.engine.availability()
+    body: dict[str, Any] = {
+        "status": "ok" if availability.ready else availability.state.value,
+        "running": gateway.open_requests,
+    }
     if availability.reason:
         body["reason"] = availability.reason
     return JSONResponse(body, 200 if availability.ready else 503)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ninfer_core.contract.errors import ContextLengthExceeded, EngineFailure, RequestError
+from ninfer_core.contract.errors import (
+    ContextLengthExceeded,
+    EngineFailure,
+    InvalidSchema,
+    RequestError,
+)
 
 
 class ModelNotFound(RequestError):
@@ -24,6 +29,12 @@ _STATUS: Final = {
     "nonfinite_output": 500,
 }
 _TYPES: Final = {401: "authentication_error", 429: "rate_limit_error"}
+_SPELLINGS: Final = {
+    "chat.template_kwargs": "chat_template_kwargs",
+    "chat.thinking": "enable_thinking",
+    "chat.effort": "reasoning_effort",
+    "max_new_tokens": "max_tokens",
+}
 _RETRY_AFTER: Final = {429: "1", 503: "5"}
 
 
@@ -58,17 +69,26 @@ def error_reply(error: Exception) -> ErrorReply:
     if isinstance(error, RequestError):
         return ErrorReply(
             status=_STATUS.get(error.code, 400),
-            message=str(error),
+            message=_on_the_wire(str(error)),
             code=error.code,
-            param=error.param,
-            extra=_numbers(error),
+            param=error.param and _on_the_wire(error.param),
+            extra=_details(error),
         )
     if isinstance(error, EngineFailure):
         return ErrorReply(status=503, message=f"the engine failed: {error}", code="engine_failure")
     return ErrorReply(status=500, message="internal error", code="internal_error")
 
 
-def _numbers(error: RequestError) -> dict[str, Any]:
+def _details(error: RequestError) -> dict[str, Any]:
     if isinstance(error, ContextLengthExceeded):
         return {"prompt_tokens": error.prompt_tokens, "max_context": error.max_context}
+    if isinstance(error, InvalidSchema):
+        return {"pointer": error.pointer}
     return {}
+
+
+def _on_the_wire(text: str) -> str:
+    """``text`` with the contract's field names as the request spells them."""
+    for name, spelling in _SPELLINGS.items():
+        text = text.replace(name, spelling)
+    return text

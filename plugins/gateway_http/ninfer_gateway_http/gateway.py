@@ -26,9 +26,9 @@ class Gateway:
         self._open: set[Exchange] = set()
 
     @property
-    def idle(self) -> bool:
-        """Whether every reply has been sent."""
-        return not self._open
+    def open_requests(self) -> int:
+        """Admitted or queued requests whose reply has not been sent whole."""
+        return len(self._open)
 
     def check_model(self, asked: str | None) -> None:
         """Raises ModelNotFound unless ``asked`` is this model, or nothing."""

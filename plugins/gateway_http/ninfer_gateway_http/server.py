@@ -94,6 +94,6 @@ class Server(uvicorn.Server):
         while not self.force_exit:
             left = max(0.0, min(_SLICE, deadline - time.monotonic()))
             drained = drained or await asyncio.to_thread(self._gateway.engine.drain, left)
-            if (drained and self._gateway.idle) or left == 0.0:
+            if (drained and not self._gateway.open_requests) or left == 0.0:
                 return
             await asyncio.sleep(_TICK)

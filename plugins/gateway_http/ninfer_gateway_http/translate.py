@@ -7,17 +7,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ninfer_core.contract.engine import LoadSummary
-from ninfer_core.contract.errors import InvalidRequest, Unsupported
+from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.requests import (
     CacheRequest,
     ChatOptions,
     ConsumerMode,
     GenerationOptions,
     PromptInput,
-    ToolChoice,
 )
 from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams
-from ninfer_core.inputs import parse_messages, parse_tools
+from ninfer_core.inputs import (
+    parse_messages,
+    parse_response_format,
+    parse_tool_choice,
+    parse_tools,
+)
 from ninfer_gateway_http.schema import ChatRequest
 
 MAX_STOP_STRINGS: Final = 16
@@ -33,13 +37,21 @@ _SAMPLING: Final = (
 
 
 def to_prompt(request: ChatRequest) -> PromptInput:
-    """The prompt. Raises InvalidPrompt, InvalidRequest or Unsupported, naming the field."""
-    _refuse_constraints(request)
+    """The prompt. Raises InvalidPrompt, InvalidRequest, InvalidSchema or Unsupported, naming the
+    field; whether the model can do what is asked is the engine's to say."""
+    tools = parse_tools(request.tools)
+    parallel = request.parallel_tool_calls is not False
     return PromptInput(
         messages=parse_messages(request.messages),
-        tools=parse_tools(request.tools or []),
-        tool_choice=_tool_choice(request),
-        chat=_chat_options(request),
+        tools=tools,
+        tool_choice=parse_tool_choice(request.tool_choice, tools, parallel=parallel),
+        response_format=parse_response_format(request.response_format),
+        chat=ChatOptions(
+            thinking=request.enable_thinking,
+            effort=request.reasoning_effort,
+            template_kwargs=request.chat_template_kwargs or {},
+            continue_final=bool(request.continue_final_message),
+        ),
         cache=CacheRequest(salt=request.cache_salt),
     )
 
@@ -122,64 +134,3 @@ def _logprobs(request: ChatRequest) -> int | None:
             param="top_logprobs",
         )
     return top or 0
-
-
-def _chat_options(request: ChatRequest) -> ChatOptions:
-    kwargs = dict(request.chat_template_kwargs or {})
-    effort = request.reasoning_effort
-    wishes = [request.enable_thinking, kwargs.pop("enable_thinking", None)]
-    if effort == "none":
-        wishes.append(False)
-        effort = None
-    given = [wish for wish in wishes if wish is not None]
-    if not all(isinstance(wish, bool) for wish in given):
-        raise InvalidRequest(
-            "chat_template_kwargs.enable_thinking must be true or false",
-            param="chat_template_kwargs",
-        )
-    if len(set(given)) > 1:
-        raise InvalidRequest(
-            "enable_thinking, chat_template_kwargs and reasoning_effort contradict each other",
-            param="enable_thinking",
-        )
-    return ChatOptions(
-        thinking=given[0] if given else None,
-        effort=effort,
-        template_kwargs=kwargs,
-        continue_final=bool(request.continue_final_message),
-    )
-
-
-def _tool_choice(request: ChatRequest) -> ToolChoice:
-    if request.parallel_tool_calls is False and request.tools:
-        raise Unsupported(
-            "parallel_tool_calls false is not supported by this server",
-            param="parallel_tool_calls",
-            hint="leave it out",
-        )
-    match request.tool_choice:
-        case None | "auto":
-            return ToolChoice()
-        case "none":
-            return ToolChoice(mode="none")
-    raise Unsupported(
-        "tool_choice can be auto or none on this server", param="tool_choice", hint="leave it out"
-    )
-
-
-def _refuse_constraints(request: ChatRequest) -> None:
-    kind = (request.response_format or {}).get("type", "text")
-    if kind != "text":
-        raise Unsupported(
-            f"response_format {kind!r} is not supported by this server",
-            param="response_format",
-            hint="leave it out",
-        )
-    for index, tool in enumerate(request.tools or ()):
-        function = tool.get("function")
-        if isinstance(function, dict) and function.get("strict"):
-            raise Unsupported(
-                f"tools[{index}].function.strict is not supported by this server",
-                param=f"tools[{index}].function.strict",
-                hint="leave it out",
-            )

@@ -39,7 +39,7 @@ def inspect(
 def _lines(summary: ArtifactSummary) -> Iterator[str]:
     yield f"{summary.name}: {summary.architecture or 'no architecture'}"
     yield f"  artifact   v{summary.version} {summary.artifact_id}"
-    yield f"  size       {_size(sum(summary.files))} in {len(summary.files)} file(s)"
+    yield f"  payload    {_size(sum(summary.files))} in {len(summary.files)} file(s)"
     for part in summary.components:
         target = f" for {part.target}" if part.target else ""
         resources = f", {', '.join(part.resources)}" if part.resources else ""
