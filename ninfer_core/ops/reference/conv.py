@@ -31,10 +31,10 @@ def causal_conv_verify(
 
 
 def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-    window = torch.cat([pool.index_select(0, slots) for pool in (history, records.inputs)], dim=1)
-    kept = counts.unsqueeze(1) + torch.arange(CONV_HISTORY)
-    everyone = torch.arange(slots.shape[0]).unsqueeze(1)
-    history.index_copy_(0, slots, window[everyone, kept])
+    for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+        if count:
+            window = torch.cat([history[slot], records.inputs[slot, :count]])
+            history[slot] = window[-CONV_HISTORY:]
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:
