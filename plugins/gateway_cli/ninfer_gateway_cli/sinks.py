@@ -52,6 +52,10 @@ class TextSink:
         for call in result.tool_calls if result else ():
             _put(sys.stderr, f"{tool_line(call)}\n")
 
+    def fail(self) -> None:
+        """Close the last line of an answer that an error ended."""
+        self.end(None)
+
     def _switch(self, channel: Channel) -> None:
         if channel is self._channel:
             return
@@ -88,6 +92,10 @@ class RawSink:
     def end(self, result: GenerationResult | None) -> None:
         _put(sys.stdout, self._decoder.decode(b"", final=True) + "\n")
 
+    def fail(self) -> None:
+        """Close the last line of an answer that an error ended."""
+        self.end(None)
+
 
 class JsonSink:
     """Collects the answer and prints one object."""
@@ -108,6 +116,9 @@ class JsonSink:
         """Print; without a result what had arrived, marked as cancelled, without usage."""
         answer = self._unfinished() if result is None else _answer(result) | self._extras(result)
         print(json.dumps(self._facts | answer, ensure_ascii=False), flush=True)  # noqa: T201
+
+    def fail(self) -> None:
+        """Print nothing: the one object is the error's."""
 
     def _unfinished(self) -> dict[str, Any]:
         return {

@@ -42,8 +42,8 @@ class Terminal:
     def _greet(self) -> None:
         if not self._interactive:
             return
-        if sys.stdin.isatty():
-            import readline  # noqa: F401  line editing and history for input()
+        import readline  # noqa: F401  line editing and history for input()
+
         from rich.console import Console
 
         model = self._conversation.engine.load_summary()
@@ -55,12 +55,19 @@ class Terminal:
             return sys.stdin.readline() or None
         while True:
             try:
-                return input(_PROMPT)
+                return input(self._prompt())
             except EOFError:
                 sys.stderr.write("\n")
                 return None
             except KeyboardInterrupt:
                 sys.stderr.write("\n(Ctrl-D or /exit ends the chat)\n")
+
+    def _prompt(self) -> str:
+        if sys.stdout.isatty():
+            return _PROMPT
+        sys.stderr.write(_PROMPT)
+        sys.stderr.flush()
+        return ""
 
     def _command(self, name: str, argument: str = "") -> None:
         match name:
@@ -80,12 +87,15 @@ class Terminal:
             with Interrupt() as interrupt:
                 result = self._conversation.ask(text, sink, interrupt)
         except NinferError as error:
-            sink.end(None)
+            sink.fail()
             say("error", str(error))
             self._failed = True
             return
         sink.end(result)
         if result is None:
             say("warning", "the answer could not be stopped in time and was dropped")
-        elif self._interactive:
+            return
+        for warning in result.warnings:
+            say("warning", warning)
+        if self._interactive:
             say("done", timing_line(result))

@@ -22,7 +22,7 @@ from ninfer_core.console import (
 from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.errors import UsageError
+from ninfer_core.errors import NinferError, UsageError
 from ninfer_gateway_cli.generation import follow
 from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.prompts import STDIN, read_prompt
@@ -99,7 +99,7 @@ def run(
 
     Exit code 0 when answered, 1 when it failed, 2 for wrong options or input, 130 after Ctrl-C.
     """
-    with reported(debug=output.debug, as_json=output.as_json), Interrupt() as interrupt:
+    with reported(debug=output.debug, as_json=output.as_json):
         output.check()
         model, stdin = asked.place()
         prompt = read_prompt(
@@ -112,7 +112,8 @@ def run(
         )
         draws = Draws(sampling)
         options = answer.to_options(draws.checked(), output.logprobs)
-        with open_engine(ctx.obj, model, engine.to_options(ctx.obj), interrupt) as opened:
+        start = engine.to_options(ctx.obj)
+        with Interrupt() as interrupt, open_engine(ctx.obj, model, start, interrupt) as opened:
             options = replace(options, sampling=draws.on(opened.load_summary()))
             _answer(opened, prompt, options, output, interrupt)
 
@@ -128,11 +129,14 @@ def _answer(
     handle = engine.submit(prompt, options)
     try:
         result = follow(handle, sink, interrupt)
-        sink.end(result)
-        if result is not None:
-            _report(result, options, output)
+    except NinferError:
+        sink.fail()
+        raise
     finally:
         handle.close()
+    sink.end(result)
+    if result is not None:
+        _report(result, options, output)
     if interrupt.requested:
         leave()
 
