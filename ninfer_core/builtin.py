@@ -38,12 +38,15 @@ def ninfer_op_backends() -> Iterable[OpBackendEntry]:
 
 @hookimpl
 def ninfer_weight_formats() -> Iterable[WeightFormatEntry]:
-    """Offer the two plain formats."""
+    """Offer the plain formats."""
     yield WeightFormatEntry(
         name="bf16", summary="bfloat16 values", load="ninfer_core.artifact.formats:BF16"
     )
     yield WeightFormatEntry(
         name="fp32", summary="float32 values", load="ninfer_core.artifact.formats:FP32"
+    )
+    yield WeightFormatEntry(
+        name="int32", summary="int32 values", load="ninfer_core.artifact.formats:INT32"
     )
 
 

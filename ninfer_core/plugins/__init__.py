@@ -5,7 +5,7 @@ Metadata first, import second; see ``docs/plugins.md``. Nothing here imports a t
 
 from __future__ import annotations
 
-from ninfer_core.plugins.choose import architecture_for
+from ninfer_core.plugins.choose import architecture_for, op_backend_for
 from ninfer_core.plugins.errors import (
     PluginBlocked,
     PluginConflict,
@@ -40,4 +40,5 @@ __all__ = [
     "host_of",
     "load_object",
     "load_plugins",
+    "op_backend_for",
 ]

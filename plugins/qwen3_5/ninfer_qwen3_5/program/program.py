@@ -126,8 +126,7 @@ class TextProgram:
             return NeverFits(MAIN, needed, pages)
         short = self._stores.context.ledger.shortfall(BIND_DEMAND)
         if short is not None:
-            axis = short.axes[0]
-            return Shortfall(axis.pool, axis.needed, axis.available)
+            return short.refusal()
         return Plan(PlanKind.BIND, vector(BIND_DEMAND), request)
 
     def plan_pause(

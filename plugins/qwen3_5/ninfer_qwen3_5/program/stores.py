@@ -63,15 +63,11 @@ class Stores:
 
     def reserve(self, demand: Demand) -> Reservation | Shortfall | NeverFits:
         """All of ``demand`` or the first axis that lacks it."""
-        for name, count in demand.units.items():
-            capacity = self.context.ledger.pool(name).capacity
-            if count > capacity:
-                return NeverFits(name, count, capacity)
-        answer = self.context.ledger.reserve(demand)
-        if isinstance(answer, Reservation):
+        ledger = self.context.ledger
+        answer = ledger.never_fits(demand) or ledger.reserve(demand)
+        if isinstance(answer, (Reservation, NeverFits)):
             return answer
-        axis = answer.axes[0]
-        return Shortfall(axis.pool, axis.needed, axis.available)
+        return answer.refusal()
 
     def capacity(self, resident: int, device_bytes: Mapping[str, int]) -> CapacitySummary:
         pages, slots = (self.context.occupancy()[name] for name in (MAIN, STATE))

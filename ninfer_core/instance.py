@@ -1,0 +1,229 @@
+"""The composition root: joins plug-ins, artifact, devices, ops and an architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.frontend import Frontend
+from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelInstance
+from ninfer_core.contract.program import Program, ScoringProgram
+from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
+from ninfer_core.errors import NinferError
+from ninfer_core.hookspecs import (
+    ARCHITECTURES,
+    CACHE_POLICIES,
+    DEVICES,
+    DRAFT_BACKENDS,
+    GRAMMAR_BACKENDS,
+    KV_FORMATS,
+    MEDIA_FRONTENDS,
+    OP_BACKENDS,
+    WEIGHT_FORMATS,
+    Verdict,
+)
+from ninfer_core.plugins import (
+    PluginHost,
+    Selection,
+    architecture_for,
+    load_plugins,
+    op_backend_for,
+)
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact import Artifact, FormatRegistry
+    from ninfer_core.device.base import Device
+    from ninfer_core.ops.select import OpSelection
+
+DEFAULT_CONTEXT = 8192
+"""Tokens of context when none are asked for; the model's own limit where that is smaller."""
+
+
+def instance_factory(
+    source: str | Path, options: EngineOptions, host: PluginHost | None = None
+) -> InstanceFactory:
+    """What builds the instance of ``source`` on the thread that will run it.
+
+    Plug-ins load and ``source`` is resolved here, on the calling thread, so that whatever is wrong
+    with either is raised before a thread starts or a weight is read. Raises NinferError.
+    """
+    host = host or load_plugins(Selection.of(options.plugins, options.disabled_plugins))
+    _require_features(host, options)
+    path = _artifact_path(source, host)
+    return lambda: open_instance(path, options, host)
+
+
+def open_instance(path: Path, options: EngineOptions, host: PluginHost) -> OpenedInstance:
+    """Open the artifact and build its model. Raises NinferError with nothing left open."""
+    from ninfer_core.artifact import open_artifact
+
+    artifact = open_artifact(path, weight_formats(host))
+    devices: list[Device] = []
+    try:
+        devices += [open_device(text, host) for text in options.devices]
+        return _build(artifact, devices, options, host)
+    except BaseException:
+        _close_all(devices, artifact)
+        raise
+
+
+def weight_formats(host: PluginHost) -> FormatRegistry:
+    """Every installed weight format."""
+    from ninfer_core.artifact import FormatRegistry
+
+    entries = host.entries(WEIGHT_FORMATS)
+    return FormatRegistry(
+        host.load(WEIGHT_FORMATS, entry.name) for entry in entries if not entry.unavailable
+    )
+
+
+def open_device(text: str, host: PluginHost) -> Device:
+    """The device that ``text`` (``auto``, ``cpu``, ``cuda:N``) means. Raises DeviceError."""
+    from ninfer_core.device.spec import choose_device, parse_device
+
+    offered: dict[str, Callable[[], Verdict]] = {
+        entry.name: host.load(DEVICES, entry.name, "probe") if entry.probe else Verdict.yes
+        for entry in host.entries(DEVICES)
+        if not entry.unavailable
+    }
+    choice = choose_device(parse_device(text), offered)
+    device: Device = host.load(DEVICES, choice.spec.kind, "open")(choice.spec.index)
+    return device
+
+
+def choose_ops(device: Device, host: PluginHost) -> OpSelection:
+    """One op table for ``device``, with the reason of each choice. Raises PluginError, OpError."""
+    from ninfer_core.ops.select import select_ops
+
+    entry, reason = op_backend_for(host, device.facts)
+    return select_ops(host.load(OP_BACKENDS, entry.name), reason)
+
+
+class RootedInstance:
+    """An instance together with what it was built on; closes from the top down."""
+
+    def __init__(self, instance: ModelInstance, devices: list[Device], artifact: Artifact) -> None:
+        self._instance = instance
+        self._devices = devices
+        self._artifact = artifact
+
+    @property
+    def name(self) -> str:
+        return self._instance.name
+
+    @property
+    def frontend(self) -> Frontend:
+        return self._instance.frontend
+
+    @property
+    def program(self) -> Program | ScoringProgram:
+        return self._instance.program
+
+    def memory(self) -> Mapping[str, int]:
+        return self._instance.memory()
+
+    def close(self) -> None:
+        try:
+            self._instance.close()
+        finally:
+            _close_all(self._devices, self._artifact)
+
+
+def _build(
+    artifact: Artifact, devices: list[Device], options: EngineOptions, host: PluginHost
+) -> OpenedInstance:
+    entry = architecture_for(host, [artifact.architecture or "unnamed"])
+    selection = choose_ops(devices[0], host)
+    budget = _budget(artifact, options)
+    request = BuildRequest(
+        artifact=artifact,
+        devices=tuple(devices),
+        ops=selection.ops,
+        features=Features(
+            vision=options.vision, draft=options.draft, draft_tokens=options.draft_tokens
+        ),
+        purpose=options.purpose,
+        budget=budget,
+        frontend_options=_frontend_options(options),
+    )
+    instance: ModelInstance = host.load(ARCHITECTURES, entry.name, "build")(request)
+    return OpenedInstance(
+        instance=RootedInstance(instance, devices, artifact),
+        architecture=artifact.architecture or entry.name,
+        source=str(artifact.path),
+        devices=tuple(device.name for device in devices),
+        max_context=budget.max_context,
+        cache_policy=host.load(CACHE_POLICIES, options.cache_policy)(),
+        details={
+            "ops": sorted({choice.backend for choice in selection.choices}),
+            "frontend": dict(instance.frontend.describe()),
+        },
+    )
+
+
+def _require_features(host: PluginHost, options: EngineOptions) -> None:
+    """Refuse what no installed plug-in runs, by name, before anything is opened."""
+    host.get(CACHE_POLICIES, options.cache_policy)
+    if options.draft is not None:
+        host.get(DRAFT_BACKENDS, options.draft)
+    if options.vision:
+        for entry in host.entries(MEDIA_FRONTENDS) or ():
+            host.get(MEDIA_FRONTENDS, entry.name)
+    if options.grammar_backend is not None:
+        host.get(GRAMMAR_BACKENDS, options.grammar_backend)
+    if options.kv_format is not None:
+        host.get(KV_FORMATS, options.kv_format)
+
+
+def _artifact_path(source: str | Path, host: PluginHost) -> Path:
+    from ninfer_core.conversion import cached_artifact
+    from ninfer_core.models import resolve_model
+
+    resolved = resolve_model(source, host)
+    if resolved.kind == "ninfer":
+        return resolved.path
+    return cached_artifact(resolved.path, host, lambda event: None)
+
+
+def _budget(artifact: Artifact, options: EngineOptions) -> Budget:
+    limit = _model_context(artifact)
+    context = options.max_context or min(limit, DEFAULT_CONTEXT)
+    if context > limit:
+        raise NinferError(
+            f"max_context is {context}; this model has {limit} positions",
+            hint=f"give --max-context {limit} or less",
+        )
+    return Budget(
+        max_context=context,
+        max_concurrency=options.max_concurrency,
+        prefill_chunk=options.prefill_chunk,
+        kv_tokens=options.kv_tokens,
+        kv_format=options.kv_format,
+        extra_state_slots=options.extra_state_slots or 0,
+        host_bytes=options.host_bytes or 0,
+    )
+
+
+def _model_context(artifact: Artifact) -> int:
+    """Positions that the model was made for, from its text configuration."""
+    config = artifact.component("text").config
+    text = config.get("text_config") or config
+    positions = text.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        raise NinferError(
+            f"max_position_embeddings is {positions!r} in the configuration of {artifact.name}",
+            hint="convert the checkpoint again from a sound config.json",
+        )
+    return positions
+
+
+def _frontend_options(options: EngineOptions) -> dict[str, Any]:
+    return {} if options.chat_template is None else {"chat_template": str(options.chat_template)}
+
+
+def _close_all(devices: list[Device], artifact: Artifact) -> None:
+    for device in reversed(devices):
+        device.close()
+    artifact.close()
