@@ -126,7 +126,7 @@ class TextProgram:
             return NeverFits(MAIN, needed, pages)
         short = self._stores.context.ledger.shortfall(BIND_DEMAND)
         if short is not None:
-            return short.refusal()
+            return short.first.refusal()
         return Plan(PlanKind.BIND, vector(BIND_DEMAND), request)
 
     def plan_pause(

@@ -67,7 +67,7 @@ class Stores:
         answer = ledger.never_fits(demand) or ledger.reserve(demand)
         if isinstance(answer, (Reservation, NeverFits)):
             return answer
-        return answer.refusal()
+        return answer.first.refusal()
 
     def capacity(self, resident: int, device_bytes: Mapping[str, int]) -> CapacitySummary:
         pages, slots = (self.context.occupancy()[name] for name in (MAIN, STATE))
