@@ -29,7 +29,7 @@ def open_engine(
         say("note", resolved.note)
     artifact = interrupt.wait_for(lambda: _artifact(resolved, host, interrupt))
     with spinner(f"loading {resolved.source or artifact.name}"):
-        return interrupt.wait_for(lambda: _open(artifact, options))
+        return interrupt.wait_for(lambda: _open(artifact, options, host))
 
 
 def _artifact(resolved: ResolvedModel, host: PluginHost, interrupt: Interrupt) -> Path:
@@ -39,7 +39,8 @@ def _artifact(resolved: ResolvedModel, host: PluginHost, interrupt: Interrupt) -
         return cached_artifact(resolved.path, host, meter.conversion)
 
 
-def _open(artifact: Path, options: EngineOptions) -> Engine:
+def _open(artifact: Path, options: EngineOptions, host: PluginHost) -> Engine:
     from ninfer_core import Engine
+    from ninfer_core.instance import instance_factory
 
-    return Engine.open(artifact, options)
+    return Engine.open(artifact, options, factory=instance_factory(artifact, options, host))

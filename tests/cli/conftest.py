@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import ninfer_core
-from ninfer_core import hookimpl
+from ninfer_core import builtin, hookimpl
 from ninfer_core.artifact.convert import (
     ComponentSpec,
     ParameterRole,
@@ -29,6 +29,7 @@ from ninfer_core.artifact.convert import (
 from ninfer_core.hookspecs import ArchitectureEntry, ModelSourceEntry
 from ninfer_core.plugins import PluginHost, host_of
 from ninfer_core.testing.scripted_engine import Script, ScriptedEngine, echo
+from ninfer_spec_mtp import plugin as spec_mtp
 
 DRIVER = Path(__file__).with_name("driver.py")
 
@@ -93,7 +94,7 @@ def host(artifact, monkeypatch) -> PluginHost:
                 converter="scripted_parts:converter",
             )
 
-    return host_of({"scripted": Parts()})
+    return host_of({"builtin": builtin, "spec_mtp": spec_mtp, "scripted": Parts()})
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ class Command:
         self.opened: list[tuple[Any, Any]] = []
         self._host = host
 
-    def open(self, source: Any, options: Any = None) -> ScriptedEngine:
+    def open(self, source: Any, options: Any, *, factory: Any) -> ScriptedEngine:
         self.opened.append((source, options))
         self.engine = ScriptedEngine(self.script, **self.settings)
         return self.engine

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 import ninfer_core
-from ninfer_core import hookimpl
+from ninfer_core import builtin, hookimpl
 from ninfer_core.hookspecs import ModelSourceEntry
 from ninfer_core.plugins import host_of
 from ninfer_core.testing.scripted_engine import ScriptedEngine, echo
@@ -38,7 +38,7 @@ def scripted(prompt, options):
 
 class Opening:
     @staticmethod
-    def open(source, options=None):
+    def open(source, options, *, factory):
         if SCENE == "loading":
             sys.stderr.write("loading\n")
             time.sleep(60)
@@ -60,4 +60,4 @@ def resolve():
 if __name__ == "__main__":
     ninfer_core.Engine = Opening
     app = getattr(importlib.import_module("ninfer_gateway_cli.commands"), f"{COMMAND}_app")
-    typer.main.get_command(app).main(ARGS, obj=host_of({"scripted": Source()}))
+    typer.main.get_command(app).main(ARGS, obj=host_of({"builtin": builtin, "scripted": Source()}))

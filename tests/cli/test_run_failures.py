@@ -114,7 +114,7 @@ def test_json_has_an_object_also_for_a_failure(ninfer):
 
 
 def test_an_engine_that_cannot_open_says_why(ninfer, monkeypatch):
-    def broken(source, options):
+    def broken(source, options, **rest):
         raise EngineFailure("the weights do not fit", hint="use a smaller --max-context")
 
     monkeypatch.setattr(ninfer, "open", broken)
@@ -123,7 +123,7 @@ def test_an_engine_that_cannot_open_says_why(ninfer, monkeypatch):
 
 
 def test_the_traceback_comes_only_with_debug(ninfer, monkeypatch):
-    def broken(source, options):
+    def broken(source, options, **rest):
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(ninfer, "open", broken)
@@ -132,6 +132,19 @@ def test_the_traceback_comes_only_with_debug(ninfer, monkeypatch):
     assert "--debug" in line
     done = ninfer("run", "demo", "--prompt", "a", "--debug")
     assert "Traceback (most recent call last)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--spec", "mtp"], "does not run MTP drafts yet"),
+        (["--spec", "magic"], "no draft backend is named 'magic'"),
+        (["--kv-dtype", "int2"], "int2"),
+    ],
+)
+def test_parts_that_are_not_there_are_refused_before_loading(ninfer, flags, said):
+    assert said in wrong(ninfer, "demo", "--prompt", "a", *flags)
+    assert ninfer.opened == []
 
 
 def test_an_unknown_option_is_a_usage_error(ninfer):

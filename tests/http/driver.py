@@ -7,6 +7,7 @@ import sys
 import typer
 
 import ninfer_core
+from ninfer_core import builtin
 from ninfer_core.plugins import host_of
 from ninfer_core.testing.scripted_engine import ScriptedEngine
 from ninfer_core.testing.scripted_reply import Reply
@@ -20,10 +21,10 @@ def scripted(prompt, options):
 
 class Opening:
     @staticmethod
-    def open(source, options=None):
+    def open(source, options, *, factory):
         return ScriptedEngine(scripted, capacity=options.max_concurrency + options.max_pending)
 
 
 if __name__ == "__main__":
     ninfer_core.Engine = Opening
-    typer.main.get_command(serve_app).main(sys.argv[1:], obj=host_of({}))
+    typer.main.get_command(serve_app).main(sys.argv[1:], obj=host_of({"builtin": builtin}))
