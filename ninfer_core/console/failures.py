@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -28,10 +28,13 @@ def say(kind: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
+def reported(
+    *, debug: bool = False, as_json: bool = False, flags: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """End the command with its exit code when the block raises.
 
-    With ``as_json`` stdout still gets one object: ``{"error": {message, code, param}}``.
+    With ``as_json`` stdout still gets one object: ``{"error": {message, code, param}}``. ``flags``
+    maps field names of the contract to the command's options, for messages.
     """
     try:
         yield
@@ -41,10 +44,16 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
         _print_error("interrupted", {"code": "cancelled", "param": None}, as_json=as_json)
         leave()
     except (NinferError, OSError) as error:
-        _report(error, str(error), debug=debug, as_json=as_json)
+        _report(error, _spelled(str(error), flags or {}), debug=debug, as_json=as_json)
     except Exception as error:
         message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
         _report(error, message, debug=debug, as_json=as_json)
+
+
+def _spelled(message: str, flags: Mapping[str, str]) -> str:
+    for field, flag in flags.items():
+        message = message.replace(field, flag)
+    return message
 
 
 def _report(error: Exception, message: str, *, debug: bool, as_json: bool) -> NoReturn:

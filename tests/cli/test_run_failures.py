@@ -43,6 +43,7 @@ def wrong(ninfer, *args, code=2, stdin=None):
         (["--prompt", "a", "--draft-tokens", "3"], "--draft-tokens needs --spec"),
         (["no-such-model", "--prompt", "a"], "'no-such-model'"),
         (["--messages", "/no/such.json"], "--messages /no/such.json"),
+        (["--prompt", " "], "the prompt is empty"),
     ],
 )
 def test_what_was_asked_wrongly_ends_with_2_before_a_model_is_loaded(ninfer, args, said):
@@ -102,6 +103,12 @@ def test_a_request_that_fails_says_why(ninfer, error, code):
     assert f"ninfer: error: {error}" in done.err
     assert "Traceback" not in done.err
     assert ninfer.engine.closed
+
+
+def test_fields_of_the_contract_are_said_as_flags(ninfer):
+    ninfer.script = failing(Unsupported("chat.effort has no effect", param="chat.effort"))
+    done = ninfer("run", "demo", "--prompt", "a", "--reasoning-effort", "low")
+    assert "error: --reasoning-effort has no effect" in done.err
 
 
 def test_json_has_an_object_also_for_a_failure(ninfer):

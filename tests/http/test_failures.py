@@ -71,6 +71,7 @@ def test_an_unexpected_error_shows_no_detail(server, caplog, eventually):
     server.engine.script = broken
     reply = server.chat()
     assert (reply.status, reply.error["code"]) == (500, "internal_error")
+    eventually(lambda: reply.headers["x-request-id"] in caplog.text)
     assert "secret" not in reply.text
     eventually(lambda: "ZeroDivisionError" in caplog.text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,6 +12,14 @@ from ninfer_core.contract.engine import LoadSummary
 from ninfer_core.contract.requests import ChatOptions, ConsumerMode, GenerationOptions
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.errors import UsageError
+
+FLAGS: Final = {
+    "chat.effort": "--reasoning-effort",
+    "chat.thinking": "--thinking",
+    "max_new_tokens": "--max-new",
+    "thinking_budget": "--thinking-budget",
+}
+"""Fields of the contract whose option has another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,8 @@ def _document(prompt: str | None, messages: Path | None) -> Any:
     if messages is not None:
         return _json_of(messages, "--messages")
     text = sys.stdin.read() if prompt is None else prompt
+    if not text.strip():
+        raise UsageError("the prompt is empty", hint="give some text")
     return [{"role": "user", "content": text}]
 
 

@@ -40,8 +40,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(ClientGone, _client_gone)
-    for kind in (NinferError, Exception):
-        app.add_exception_handler(kind, _failure)
+    app.add_exception_handler(NinferError, _failure)
     return app
 
 

@@ -15,15 +15,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ninfer_gateway_http.errors import ErrorReply
+from ninfer_gateway_http.errors import ErrorReply, error_reply
 
 _log: Final = logging.getLogger("ninfer.http")
 _REQUEST_ID: Final = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 OPEN_PATHS: Final = frozenset({"/health"})
+UNANSWERED: Final = 499
+"""The status in the log of a request whose peer left before an answer."""
 
 
 class RequestLog:
-    """Gives every reply an ``x-request-id`` and writes one line, which never shows a prompt."""
+    """Gives every reply an ``x-request-id`` and writes one line, which never shows a prompt.
+
+    An unexpected error becomes a reply, too, and its traceback goes to the log.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -35,7 +40,7 @@ class RequestLog:
         facts: dict[str, Any] = {}
         scope["state"] = facts
         request_id = _request_id(scope)
-        status = 499
+        status = UNANSWERED
         began = time.monotonic()
 
         async def send_with_id(message: Message) -> None:
@@ -50,6 +55,11 @@ class RequestLog:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            _log.exception("a request failed, id=%s", request_id)
+            if status != UNANSWERED:
+                raise
+            await _send(error_reply(error), send_with_id)
         finally:
             seconds = time.monotonic() - began
             line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f}s id={request_id}"
@@ -59,6 +69,17 @@ class RequestLog:
 def _request_id(scope: Scope) -> str:
     given = HTTPConnection(scope).headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+async def _send(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps(reply.body()).encode()
+    described = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    start = {"type": "http.response.start", "status": reply.status}
+    await send({**start, "headers": [*described, *headers]})
+    await send({"type": "http.response.body", "body": body})
 
 
 class ApiKey:
@@ -77,14 +98,7 @@ class ApiKey:
             message="no valid API key; send it as `Authorization: Bearer KEY`",
             code="invalid_api_key",
         )
-        body = json.dumps(refusal.body()).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"www-authenticate", b"Bearer"),
-        ]
-        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _send(refusal, send, (b"www-authenticate", b"Bearer"))
 
     def _known(self, scope: Scope) -> bool:
         headers = HTTPConnection(scope).headers

@@ -24,7 +24,7 @@ from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.errors import NinferError, UsageError
 from ninfer_gateway_cli.generation import follow
-from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
+from ninfer_gateway_cli.options import FLAGS, AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.prompts import STDIN, read_prompt
 from ninfer_gateway_cli.report import timing_line
 from ninfer_gateway_cli.sinks import JsonSink, RawSink, TextSink, logprob_rows
@@ -99,7 +99,7 @@ def run(
 
     Exit code 0 when answered, 1 when it failed, 2 for wrong options or input, 130 after Ctrl-C.
     """
-    with reported(debug=output.debug, as_json=output.as_json):
+    with reported(debug=output.debug, as_json=output.as_json, flags=FLAGS):
         output.check()
         model, stdin = asked.place()
         prompt = read_prompt(
