@@ -56,6 +56,6 @@ def test_delta_rule(ops, operands, records):
     recorded: GdnRecords = records(3, 1, nk=nk, nv=nv, dk=dk, dv=dv)
     result = ops.gdn_verify(qkv, decay, beta, state, slots, nk, recorded)
     assert result.dtype == torch.float32
-    assert torch.equal(result, ops.gdn_step(qkv.float(), decay, beta, kept, slots, nk))
+    assert torch.equal(result, ops.gdn_step(qkv.float(), decay, beta, kept, slots, slots, nk))
     ops.gdn_fold(state, slots, recorded, torch.ones(2, dtype=torch.int32))
     assert torch.equal(state, kept)

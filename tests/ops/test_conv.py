@@ -47,12 +47,21 @@ def test_chunk_splits_do_not_matter(ops, operands, weight, history):
 
 def test_step_advances_each_slot(ops, operands, weight, history):
     x, before, slots = operands.normal(3, CHANNELS), history.clone(), [4, 0, 2]
-    result = ops.causal_conv_step(x, weight, history, torch.tensor(slots))
+    result = ops.causal_conv_step(x, weight, history, *[torch.tensor(slots)] * 2)
     for row, slot in enumerate(slots):
         expected = convolved(before[slot], x[row : row + 1], weight)
         torch.testing.assert_close(result[row : row + 1].double(), expected, rtol=0, atol=2e-6)
         assert torch.equal(history[slot], torch.cat([before[slot], x[row : row + 1]])[-3:])
     assert torch.equal(history[[1, 3]], before[[1, 3]])
+
+
+def test_a_step_into_another_slot_leaves_its_source(ops, operands, weight, history):
+    x, kept, inplace = operands.normal(2, CHANNELS), history.clone(), history.clone()
+    slots, targets = torch.tensor([4, 0]), torch.tensor([1, 0])
+    result = ops.causal_conv_step(x, weight, history, slots, targets)
+    assert torch.equal(result, ops.causal_conv_step(x, weight, inplace, slots, slots))
+    assert torch.equal(history[[1, 0]], inplace[[4, 0]])
+    assert torch.equal(history[[2, 3, 4]], kept[[2, 3, 4]])
 
 
 def test_verify_and_fold_are_steps(ops, operands, weight, history, records):
@@ -69,7 +78,7 @@ def test_verify_and_fold_are_steps(ops, operands, weight, history, records):
         for row in range(width):
             place = sequence * width + row
             single = x[place : place + 1]
-            step = ops.causal_conv_step(single, weight, stepped, torch.tensor([slot]))
+            step = ops.causal_conv_step(single, weight, stepped, *[torch.tensor([slot])] * 2)
             assert torch.equal(step[0], result[place])
             if row + 1 == counts[sequence]:
                 kept[slot] = stepped[slot]

@@ -60,7 +60,9 @@ def test_steps_are_the_recurrence(ops, operands, state, dtype, atol):
     state = state.to(dtype)
     slots, before = torch.tensor([3, 0]), state.clone()
     inputs = Inputs(operands, 2 * 9, dtype)
-    outputs = [ops.gdn_step(*inputs[2 * row : 2 * row + 2], state, slots, NK) for row in range(9)]
+    outputs = [
+        ops.gdn_step(*inputs[2 * row : 2 * row + 2], state, slots, slots, NK) for row in range(9)
+    ]
     for sequence, slot in enumerate(slots.tolist()):
         expected, last = recurrence(*inputs[sequence::2], before[slot])
         result = torch.stack([out[sequence] for out in outputs])
@@ -102,6 +104,15 @@ def test_chunk_splits_agree(ops, operands, state, splits):
     torch.testing.assert_close(state[1], last, rtol=0, atol=1e-12)
 
 
+def test_a_step_into_another_slot_leaves_its_source(ops, operands, state):
+    inputs, kept, inplace = Inputs(operands, 2, torch.float32), state.clone(), state.clone()
+    slots, targets = torch.tensor([3, 0]), torch.tensor([1, 0])
+    result = ops.gdn_step(*inputs[:], state, slots, targets, NK)
+    assert torch.equal(result, ops.gdn_step(*inputs[:], inplace, slots, slots, NK))
+    assert torch.equal(state[[1, 0]], inplace[[3, 0]])
+    assert torch.equal(state[[2, 3, 4]], kept[[2, 3, 4]])
+
+
 def test_verify_and_fold_are_steps(ops, operands, state, records):
     width, slots, counts = 4, torch.tensor([4, 1, 2, 0]), [0, 1, 3, 4]
     inputs = Inputs(operands, 4 * width, torch.float32)
@@ -116,7 +127,7 @@ def test_verify_and_fold_are_steps(ops, operands, state, records):
         for row in range(width):
             place = sequence * width + row
             single = inputs[place : place + 1]
-            step = ops.gdn_step(*single, stepped, torch.tensor([slot]), NK)
+            step = ops.gdn_step(*single, stepped, *[torch.tensor([slot])] * 2, NK)
             assert torch.equal(step[0], result[place])
             if row + 1 == counts[sequence]:
                 kept[slot] = stepped[slot]

@@ -130,7 +130,7 @@ class TestDecodeRoute:
 
         def compute(rows):
             pool = history.clone()
-            result = OPS.causal_conv_step(x[rows], weight, pool, torch.tensor(rows))
+            result = OPS.causal_conv_step(x[rows], weight, pool, *[torch.tensor(rows)] * 2)
             return torch.cat([result.unsqueeze(1), pool[rows]], dim=1)
 
         assert_invariant(compute)
@@ -153,7 +153,7 @@ class TestDecodeRoute:
 
         def compute(rows):
             pool, slots = state.clone(), torch.tensor(rows)
-            result = OPS.gdn_step(qkv[rows], decay[rows], beta[rows], pool, slots, nk)
+            result = OPS.gdn_step(qkv[rows], decay[rows], beta[rows], pool, slots, slots, nk)
             return torch.cat([result.unsqueeze(2), pool[rows]], dim=2)
 
         assert_invariant(compute)

@@ -1,6 +1,7 @@
 """The gated delta net: causal convolution, gates, recurrence, and their speculative forms.
 
-*step* advances one token per sequence, *chunk* many tokens of one sequence, both in place. *verify*
+*step* advances one token per sequence, in place or into another slot, so that the old state stays
+until the token is committed. *chunk* advances many tokens of one sequence in place. *verify*
 computes the outputs of W rows per sequence and leaves the state alone, writing records instead;
 *fold* then applies the first ``counts[b]`` records, with the bits that as many steps would have
 left. Distinct sequences of a call have distinct slots. A fresh sequence starts from zeroed slots.
@@ -30,10 +31,13 @@ class CausalConvChunk(Protocol):
 
 
 class CausalConvStep(Protocol):
-    def __call__(self, x: Tensor, weight: Tensor, history: Tensor, slots: Tensor) -> Tensor:
-        """One token of each sequence: x[B, C], slots i64[B]. Row-invariant.
+    def __call__(
+        self, x: Tensor, weight: Tensor, history: Tensor, slots: Tensor, targets: Tensor
+    ) -> Tensor:
+        """One token of each sequence: x[B, C], slots and targets i64[B]. Row-invariant.
 
-        *Effect*: shifts ``history[slots[b]]`` by one row.
+        *Effect*: ``history[targets[b]]`` becomes ``history[slots[b]]`` shifted by one row. A target
+        is its own sequence's slot, or a slot that no sequence of the call reads.
         """
         ...
 
@@ -70,7 +74,14 @@ class GdnGates(Protocol):
 
 class GdnStep(Protocol):
     def __call__(
-        self, qkv: Tensor, decay: Tensor, beta: Tensor, state: Tensor, slots: Tensor, key_heads: int
+        self,
+        qkv: Tensor,
+        decay: Tensor,
+        beta: Tensor,
+        state: Tensor,
+        slots: Tensor,
+        targets: Tensor,
+        key_heads: int,
     ) -> Tensor:
         """One token of the gated delta rule per sequence, fp32, row-invariant.
 
@@ -80,9 +91,10 @@ class GdnStep(Protocol):
         ``u = beta * (v - S^T k)``, ``S += k u^T``, ``o = S^T q``.
 
         qkv x[B, C] (the convolution's output), decay and beta f32[B, nv] (rows may be strided),
-        state f32[S, nv, dk, dv], slots i64[B]. Returns f32[B, nv, dv].
+        state f32[S, nv, dk, dv], slots and targets i64[B]. Returns f32[B, nv, dv].
 
-        *Effect*: advances ``state[slots[b]]``.
+        *Effect*: ``state[targets[b]]`` becomes the state after the token; targets as in
+        :class:`CausalConvStep`.
         """
         ...
 

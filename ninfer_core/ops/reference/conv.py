@@ -16,9 +16,11 @@ def causal_conv_chunk(x: Tensor, weight: Tensor, history: Tensor, slot: Tensor) 
     return _convolve(window, weight)
 
 
-def causal_conv_step(x: Tensor, weight: Tensor, history: Tensor, slots: Tensor) -> Tensor:
+def causal_conv_step(
+    x: Tensor, weight: Tensor, history: Tensor, slots: Tensor, targets: Tensor
+) -> Tensor:
     window = torch.cat([history.index_select(0, slots), x.unsqueeze(1)], dim=1)
-    history.index_copy_(0, slots, window[:, 1:])
+    history.index_copy_(0, targets, window[:, 1:])
     return _convolve(window, weight)
 
 

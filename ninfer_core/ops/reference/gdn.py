@@ -2,7 +2,8 @@
 
 Step and verify read the state by the same products, one sequence at a time: the same shapes, so
 the same kernels and the same bits, whatever the batch. Step and fold write it by the same products.
-What lies between is sums and products of single elements, which round alike everywhere.
+What lies between is sums and products of single elements, which round alike everywhere, and exp,
+which ATen computes by vector code throughout.
 """
 
 from __future__ import annotations
@@ -47,12 +48,21 @@ def gdn_gates(a: Tensor, b: Tensor, decay_rate: Tensor, dt_bias: Tensor) -> tupl
 
 
 def gdn_step(
-    qkv: Tensor, decay: Tensor, beta: Tensor, state: Tensor, slots: Tensor, key_heads: int
+    qkv: Tensor,
+    decay: Tensor,
+    beta: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    targets: Tensor,
+    key_heads: int,
 ) -> Tensor:
     tokens = prepare_tokens(qkv, decay, beta, state, key_heads)
-    states = [state[slot] for slot in slots.tolist()]
-    outputs, updates = _read(states, tokens)
-    _write(states, tokens.keys, updates, tokens.keep)
+    outputs, updates = _read([state[slot] for slot in slots.tolist()], tokens)
+    grouped = by_key_head(state, key_heads)
+    places = zip(slots.tolist(), targets.tolist(), strict=True)
+    rows = _factors(tokens.keys, updates, tokens.keep)
+    for (slot, target), row in zip(places, rows, strict=True):
+        _advance(grouped[slot], grouped[target], *row)
     return outputs
 
 
@@ -72,20 +82,20 @@ def gdn_verify(
         outputs, updates = _read(states, tokens)
     else:
         columns = [tokens.rows(slice(column, None, width)) for column in range(width)]
-        outputs, updates = _read_ahead([state.clone() for state in states], columns)
+        outputs, updates = _read_ahead(states, columns)
     _record(records, slots, tokens, updates, width)
     return outputs
 
 
 def gdn_fold(state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
     width, key_heads = records.keys.shape[1:3]
-    grouped = _by_key_head(state, key_heads)
+    grouped = by_key_head(state, key_heads)
     kept = (pool.index_select(0, slots) for pool in (records.keys, records.updates, records.keep))
     factors = [x.flatten(0, 1) for x in kept]
     rows = list(_factors(factors[0], factors[1], factors[2].unsqueeze(-1)))
     for sequence, (slot, count) in enumerate(zip(slots.tolist(), counts.tolist(), strict=True)):
         for row in rows[sequence * width : sequence * width + count]:
-            _advance(grouped[slot], *row)
+            _advance(grouped[slot], grouped[slot], *row)
 
 
 def prepare_tokens(
@@ -106,7 +116,7 @@ def prepare_tokens(
         keys,
         values.view(count, value_heads, dv),
         _spread(overlap, value_heads).unsqueeze(-1),
-        whole_lanes(torch.exp, decay).unsqueeze(-1),
+        decay.exp().unsqueeze(-1),
         beta.unsqueeze(-1),
     )
 
@@ -129,13 +139,7 @@ def _read(states: Sequence[Tensor], tokens: Tokens) -> tuple[Tensor, Tensor]:
     return (tokens.overlap * updates).add_(reads[:, :, 0]), updates
 
 
-def _write(states: Sequence[Tensor], keys: Tensor, updates: Tensor, keep: Tensor) -> None:
-    """Advance each state [nv, dk, dv] by one token of keys [B, nk, dk], updates [B, nv, dv]."""
-    for state, row in zip(states, _factors(keys, updates, keep), strict=True):
-        _advance(_by_key_head(state.unsqueeze(0), keys.shape[1])[0], *row)
-
-
-def _by_key_head(state: Tensor, key_heads: int) -> Tensor:
+def by_key_head(state: Tensor, key_heads: int) -> Tensor:
     """[S, nv, dk, dv] → [S, nk, nv / nk, dk, dv]."""
     return state.view(state.shape[0], key_heads, -1, *state.shape[2:])
 
@@ -153,18 +157,22 @@ def _factors(
     return zip(*(x.unbind() for x in shaped), strict=True)
 
 
-def _advance(state: Tensor, key: Tensor, update: Tensor, keep: Tensor) -> None:
-    """``S = keep S + k u^T`` in place, all of them by key head: state [nk, nv / nk, dk, dv]."""
-    state.mul_(keep).addcmul_(key, update)
+def _advance(state: Tensor, target: Tensor, key: Tensor, update: Tensor, keep: Tensor) -> None:
+    """``target = keep S + k u^T``, all of them by key head: state [nk, nv / nk, dk, dv]."""
+    torch.mul(state, keep, out=target).addcmul_(key, update)
 
 
-def _read_ahead(copies: Sequence[Tensor], columns: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+def _read_ahead(states: Sequence[Tensor], columns: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
     """Several tokens per sequence, advancing copies of the states: two of [B * W, nv, dv]."""
+    copies = torch.stack(list(states))
+    grouped = by_key_head(copies, columns[0].keys.shape[1])
     results = []
     for column, tokens in enumerate(columns):
-        results.append(_read(copies, tokens))
+        results.append(_read(copies.unbind(), tokens))
         if column + 1 < len(columns):
-            _write(copies, tokens.keys, results[-1][1], tokens.keep)
+            rows = _factors(tokens.keys, results[-1][1], tokens.keep)
+            for state, row in zip(grouped, rows, strict=True):
+                _advance(state, state, *row)
     outputs, updates = (torch.stack(parts, dim=1) for parts in zip(*results, strict=True))
     return outputs.flatten(0, 1), updates.flatten(0, 1)
 

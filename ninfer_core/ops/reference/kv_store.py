@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
-from ninfer_core.ops.reference.lanes import whole_lanes, widen
+from ninfer_core.ops.reference.lanes import widen
 from ninfer_core.ops.reference.norm import inverse_rms
 
 
@@ -14,7 +14,7 @@ def rope_angles(
     positions: Tensor, inverse_frequencies: Tensor, axes: Tensor
 ) -> tuple[Tensor, Tensor]:
     angles = positions.index_select(0, axes).t() * inverse_frequencies
-    return whole_lanes(torch.cos, angles), whole_lanes(torch.sin, angles)
+    return angles.cos(), angles.sin()
 
 
 def kv_slots(rows: PagedRows) -> Tensor:

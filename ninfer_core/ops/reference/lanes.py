@@ -1,8 +1,9 @@
 """Elementwise functions whose bits do not depend on where an element lies.
 
-ATen computes transcendental functions with vector code on whole groups of lanes and with scalar
+ATen computes silu, sigmoid and softplus with vector code on whole groups of lanes and with scalar
 code on what is left over, and the two round differently. What is left over depends on the number of
 elements and on how threads split them, so on the batch. Here every element takes the vector path.
+(exp, log, sin and cos need no such care: their kernels have no scalar path.)
 """
 
 from __future__ import annotations
