@@ -22,8 +22,8 @@ _COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ninfer`` with ``argv`` (default: the process arguments); the value is the exit code.
 
-    An expected error is one line on stderr and its own ``exit_code``. ``NINFER_DEBUG=1`` shows the
-    traceback.
+    An expected error is one line on stderr and its own ``exit_code``, Ctrl-C is 130.
+    ``NINFER_DEBUG=1`` shows the traceback.
     """
     try:
         return _dispatch(parse(sys.argv[1:] if argv is None else argv))
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say("error", str(error))
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         # The reader of a pipe went away; keep the interpreter from flushing into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+import ninfer_core.cli
+
 LIMIT = 10
 
 
@@ -77,3 +79,11 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_ctrl_c_before_a_command_begins_is_quiet(monkeypatch):
+    def interrupted_dispatch(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ninfer_core.cli, "_dispatch", interrupted_dispatch)
+    assert ninfer_core.cli.main(["run"]) == 130
