@@ -14,7 +14,7 @@ from train.model import Batch, exact_rows
 from train.rendering import Encoder
 from train.streams import pack
 
-RECALLS = ("recall_single", "recall_turns", "recall_long")
+RECALLS = ("recall_single", "recall_bound", "recall_turns", "recall_long")
 WATCHED = tuple(name for name in FAMILIES if name != "recall") + RECALLS + ("tool_result", "no_tool")
 
 

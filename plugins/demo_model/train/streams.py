@@ -48,6 +48,7 @@ SHORT = Stream(
         "wide_sum": 0.5,
         "count": 1.0,
         "recall_single": 1.0,
+        "recall_bound": 1.5,
         "extract": 1.2,
         "system_format": 1.5,
         "think": 1.5,

@@ -44,6 +44,7 @@ class Run:
     started: float = field(default_factory=time.monotonic)
     saved: float = 0.0
     probed: float = 0.0
+    accuracy: dict[str, float] = field(default_factory=dict)
 
     def elapsed(self) -> float:
         """Seconds since training began."""
@@ -101,6 +102,7 @@ class Run:
         for loader in self.loaders.values():
             loader.favour(accuracy)
         self.report(losses, accuracy=accuracy)
+        self.accuracy = accuracy
         self.probed = self.elapsed()
 
     def save(self) -> None:
@@ -122,6 +124,8 @@ class Run:
                 self.save()
         self.save()
         self.probe(losses)
+        if min(self.accuracy.values()) < options.require:
+            raise SystemExit(f"a family is below {options.require}: {self.accuracy}")
 
 
 def main() -> None:
@@ -164,11 +168,15 @@ def _streams(options: argparse.Namespace) -> list[Stream]:
     found = []
     for stream in (SHORT, MIDDLE, LONG):
         kept = {f: w for f, w in stream.families.items() if not options.only or f in options.only}
-        rows = max(1, int(stream.rows * options.scale))
-        workers = max(1, int(stream.workers * options.scale))
         if kept:
-            found.append(replace(stream, families=kept, rows=rows, workers=workers))
+            found.append(replace(scaled(stream, options.scale), families=kept))
     return found
+
+
+def scaled(stream: Stream, share: float) -> Stream:
+    """The stream with fewer rows and workers, for a rehearsal."""
+    rows, workers = int(stream.rows * share), int(stream.workers * share)
+    return replace(stream, rows=max(1, rows), workers=max(1, workers))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -187,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--probe", type=float, default=25.0, help="seconds between measurements")
     parser.add_argument("--report", type=int, default=100, help="steps between reports")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the batch rows")
+    parser.add_argument("--require", type=float, default=0.0, help="fail below this accuracy")
     parser.add_argument("--only", nargs="*", help="restrict training to these families")
     return parser
 

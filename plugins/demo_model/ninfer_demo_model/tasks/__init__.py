@@ -37,6 +37,7 @@ _GRADED: dict[str, Callable[[Random], Draft]] = {
 }
 _FURTHER: dict[str, Callable[[Random], Draft]] = {
     "recall_single": memory.recall_single,
+    "recall_bound": memory.recall_bound,
     "recall_turns": memory.recall_turns,
     "recall_medium": memory.recall_medium,
     "recall_long": memory.recall_long,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -41,6 +41,9 @@ class Fact:
     answer: str
 
 
+Kind = Callable[[Random], Fact]
+
+
 def recall(rng: Random) -> Draft:
     """Draw one of the graded variants evenly."""
     return rng.choice((recall_single, recall_turns, recall_long))(rng)
@@ -55,6 +58,14 @@ def recall_single(rng: Random) -> Draft:
         return _draft("single", (user(f"{told} {wanted.asked}"),), facts, wanted)
     messages = (user(told), assistant(rng.choice(_NOTED)), user(wanted.asked))
     return _draft("single", messages, facts, wanted)
+
+
+def recall_bound(rng: Random) -> Draft:
+    """Three to six facts of one kind, so that only the right subject tells them apart."""
+    kind = rng.choice(_REPEATABLE)
+    facts = _facts(rng, rng.randint(3, 6), (kind,))
+    wanted = rng.choice(facts)
+    return _draft("bound", (user(f"{_opened(rng, facts)} {wanted.asked}"),), facts, wanted)
 
 
 def recall_turns(rng: Random) -> Draft:
@@ -136,11 +147,11 @@ def _draft(variant: str, messages: tuple[Message, ...], facts: list[Fact], wante
     )
 
 
-def _facts(rng: Random, size: int) -> list[Fact]:
+def _facts(rng: Random, size: int, kinds: Sequence[Kind] | None = None) -> list[Fact]:
     """Facts with `size` different topics."""
     found: dict[str, Fact] = {}
     while len(found) < size:
-        fact = rng.choice(_KINDS)(rng)
+        fact = rng.choice(kinds or _KINDS)(rng)
         found.setdefault(fact.topic, fact)
     return list(found.values())
 
@@ -181,4 +192,5 @@ def _job(rng: Random) -> Fact:
     return Fact(f"job of {name}", f"{name} works as a {job}.", asked, job)
 
 
-_KINDS: tuple[Callable[[Random], Fact], ...] = (_pet, _home, _taste, _code, _place, _job)
+_REPEATABLE: tuple[Kind, ...] = (_pet, _home, _code, _place, _job)
+_KINDS: tuple[Kind, ...] = (*_REPEATABLE, _taste)
