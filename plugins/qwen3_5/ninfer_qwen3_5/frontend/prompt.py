@@ -51,7 +51,7 @@ class PromptPreparer:
             return Conversation(self._template, prompt).text()
         if prompt.text is not None:
             return prompt.text
-        return self._tokenizer.decode(self._checked_ids(prompt.token_ids or ()))
+        return self._tokenizer.decode(self._checked_ids(prompt.token_ids))
 
     def prepare(self, prompt: PromptInput) -> PreparedPrompt:
         _check_fields(prompt)
@@ -60,7 +60,7 @@ class PromptPreparer:
         if prompt.text is not None:
             ids = self._encode(prompt.text, "text").ids
         else:
-            ids = self._checked_ids(prompt.token_ids or ())
+            ids = self._checked_ids(prompt.token_ids)
         return self._finished(prompt, ids, Channel.CONTENT, ())
 
     def _prepare_messages(self, prompt: PromptInput) -> PreparedPrompt:
@@ -80,8 +80,8 @@ class PromptPreparer:
             raise ContextLengthExceeded(len(limited.encoded.ids), self._max_context)
         return limited.encoded
 
-    def _checked_ids(self, ids: Sequence[int]) -> list[int]:
-        if not len(ids):
+    def _checked_ids(self, ids: Sequence[int] | None) -> list[int]:
+        if ids is None or not len(ids):
             raise InvalidPrompt("the prompt is empty; token_ids must not be", param="token_ids")
         if len(ids) > self._max_context:
             raise ContextLengthExceeded(len(ids), self._max_context)

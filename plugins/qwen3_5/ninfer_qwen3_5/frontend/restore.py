@@ -107,7 +107,8 @@ def _marked_place(conversation: Conversation, text: str, marker: CacheMarker) ->
         return
     beginning = [*messages[: marker.message], _until(messages[marker.message], marker.part)]
     closed, probed = conversation.closed(beginning), conversation.closed([*beginning, PROBE])
-    if beginning[-1] == messages[marker.message]:
+    merged = marker.message < conversation.leading_systems - 1
+    if beginning[-1] == messages[marker.message] and not merged:
         exact = closed is not None and text.startswith(closed)
         place = len(closed or "") if exact else _turn_start_before(text, probed)
     else:

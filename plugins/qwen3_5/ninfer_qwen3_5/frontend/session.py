@@ -96,7 +96,7 @@ class Session:
             deltas=reader.out.deltas(),
             finish=reader.finish,
             stop_match=reader.stop_match,
-            boundaries=tuple(reader.boundaries),
+            boundaries=tuple(sorted(set(reader.boundaries))),
             forced=reader.forced(),
         )
         self._latest = (preview, reader.state, reader.out.warnings)

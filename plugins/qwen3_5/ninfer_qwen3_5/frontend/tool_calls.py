@@ -67,7 +67,7 @@ class CallParser:
     """One ``<tool_call>`` block, or one bare ``<function=``. ``fork`` copies in O(1)."""
 
     __slots__ = (
-        *("_arguments", "_name", "_outer", "_table", "_text"),
+        *("_arguments", "_name", "_outer", "_straying", "_table", "_text"),
         *("count", "first", "stage", "whole"),
     )
 
@@ -77,6 +77,7 @@ class CallParser:
         self._text = ""
         self._name = ""
         self._arguments = ArgumentWriter()
+        self._straying = False
         self.first = first
         self.count = 0
         self.whole = 0
@@ -86,6 +87,7 @@ class CallParser:
         twin = CallParser(self._table, self.first, outer=self._outer)
         twin._text, twin._name, twin._arguments = self._text, self._name, self._arguments.fork()
         twin.count, twin.whole, twin.stage = self.count, self.whole, self.stage
+        twin._straying = self._straying
         return twin
 
     @property
@@ -174,6 +176,7 @@ class CallParser:
     def _body(self, sink: Sink) -> bool:
         before, tag, self._text = split_at_tag(self._text, (PARAMETER_OPEN, FUNCTION_CLOSE))
         self._stray(sink, before, "text stands between parameters")
+        self._straying = self._straying and tag is None
         if tag == PARAMETER_OPEN:
             self.stage = Stage.KEY
         elif tag == FUNCTION_CLOSE:
@@ -224,6 +227,7 @@ class CallParser:
         tags = (FUNCTION_OPEN,) if self._table.parallel else ()
         before, tag, self._text = split_at_tag(self._text, tags)
         self._stray(sink, before, "text stands in a call block")
+        self._straying = self._straying and tag is None
         if tag is not None:
             self._text = FUNCTION_OPEN + self._text
             self.stage = Stage.HEAD
@@ -240,8 +244,12 @@ class CallParser:
             sink.tool(ToolDelta(index=index, arguments=fragment))
 
     def _stray(self, sink: Sink, text: str, why: str) -> None:
-        if text.strip():
-            sink.warn(f"{MALFORMED}: {why}; it is content")
+        """Text outside values: blanks are layout until something else comes."""
+        text = text if self._straying else text.lstrip()
+        if text:
+            if not self._straying:
+                sink.warn(f"{MALFORMED}: {why}; it is content")
+            self._straying = True
             sink.text(Channel.CONTENT, text)
 
 
