@@ -28,7 +28,7 @@ def open_engine(
     if resolved.note:
         say("note", resolved.note)
     artifact = interrupt.wait_for(lambda: _artifact(resolved, host, interrupt))
-    with spinner(f"loading {resolved.source or artifact.name}"):
+    with spinner(f"loading {resolved.source or resolved.path.name}"):
         return interrupt.wait_for(lambda: _open(artifact, options, host))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ninfer_core.artifact.convert import ProgressEvent
 
-_LABELS = {"hash": "reading", "convert": "converting", "publish": "writing"}
+_LABELS = {"hash": "reading", "convert": "converting"}
 
 
 def spinner(text: str) -> AbstractContextManager[object]:
@@ -50,8 +50,9 @@ class Meter:
             self._bars.stop()
 
     def conversion(self, event: ProgressEvent) -> None:
-        """Show a conversion's progress."""
-        self.update(_LABELS[event.phase], event.done, event.total)
+        """Show a conversion's progress; its last phase has no bytes to count."""
+        if event.phase in _LABELS:
+            self.update(_LABELS[event.phase], event.done, event.total)
 
     def update(self, label: str, done: int, total: int) -> None:
         """Show ``done`` of ``total`` bytes."""
@@ -73,4 +74,5 @@ def _bars() -> Any:
         DownloadColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        transient=True,
     )
