@@ -1,8 +1,8 @@
-"""The two ways through a layer: many tokens of one sequence, or a few tokens of several.
+"""The two ways through a layer: many tokens of one sequence, or one token of several.
 
-A route chooses the op of each step; layers call it and stay the same. The chunk route advances the
-recurrent state in its slot. The verify route leaves the state alone and writes records, which the
-next forward folds in once it is known how many of them were committed.
+A route chooses the op of each step; layers call it and stay the same. Both read the committed
+recurrent state and write their outcome into another slot, so that dropping it undoes it: the chunk
+route starts by a copy, the step route writes there directly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ninfer_core.ops.contracts.values import KvCache, PagedRows, WeightMatrix
 from ninfer_core.ops.table import Ops
-from ninfer_qwen3_5.model.state import GdnState, ModelState
+from ninfer_qwen3_5.model.state import GdnState
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,12 +70,13 @@ class ChunkRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyRoute:
-    """W tokens of each of B sequences, row invariant; their states lie in ``slots`` i64[B]."""
+class StepRoute:
+    """One token of each of B sequences, states from ``slots`` to ``targets`` i64[B]."""
 
     ops: Ops
     place: Placement
     slots: Tensor
+    targets: Tensor
 
     def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor:
         return self.ops.linear_decode(x_TK, weight)
@@ -84,18 +85,11 @@ class VerifyRoute:
         return self.ops.paged_decode_attention(q_TnD, cache, self.place.rows, scale)
 
     def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
-        return self.ops.causal_conv_verify(x_TC, weight, state.history, self.slots, state.records)
+        return self.ops.causal_conv_step(x_TC, weight, state.history, self.slots, self.targets)
 
     def recur(
         self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
     ) -> Tensor:
-        return self.ops.gdn_verify(
-            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slots, key_heads, state.records
+        return self.ops.gdn_step(
+            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slots, self.targets, key_heads
         )
-
-
-def fold(ops: Ops, state: ModelState, slots: Tensor, counts: Tensor) -> None:
-    """Advance ``slots`` i64[B] by the first ``counts`` i32[B] records of the last verify."""
-    for layer in state.gdn_layers():
-        ops.causal_conv_fold(layer.history, slots, layer.records, counts)
-        ops.gdn_fold(layer.recurrent, slots, layer.records, counts)

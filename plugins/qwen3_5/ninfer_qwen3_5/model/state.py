@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import GdnRecords, KvCache
+from ninfer_core.ops.contracts.values import KvCache
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class GdnState:
     """One gated delta net layer, by state slot: ``history`` [S, 3, C], ``recurrent``
-    f32[S, nv, dk, dv] and the ``records`` of rows that ran but are not folded in yet."""
+    f32[S, nv, dk, dv]."""
 
     history: Tensor
     recurrent: Tensor
-    records: GdnRecords
 
 
 LayerState = KvCache | GdnState

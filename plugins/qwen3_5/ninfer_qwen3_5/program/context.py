@@ -23,11 +23,12 @@ from ninfer_core.store.demand import Demand
 from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.layout import SLOTS_PER_SEQUENCE
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 
-BIND_DEMAND = Demand({STATE: 1})
+BIND_DEMAND = Demand({STATE: SLOTS_PER_SEQUENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,11 @@ class Contexts:
         before = self._stores.context.occupancy()[MAIN].available
         self._stores.histories.release(sequence.history)
         self._stores.slots.release(sequence.slot)
+        self._stores.slots.release(sequence.spare)
         self._stores.give_row(sequence.row)
         self.sequences.remove(handle)
         freed = self._stores.context.occupancy()[MAIN].available - before
-        return Demand({MAIN: freed, STATE: 1})
+        return Demand({MAIN: freed, STATE: SLOTS_PER_SEQUENCE})
 
     def close(self) -> None:
         for sequence in list(self.sequences.values()):
@@ -148,9 +150,10 @@ class Contexts:
         history = self._stores.histories.create(order)
         slot, clear = self._stores.slots.create(order, grant)
         self._state.clear_slot(clear.slot)
+        spare = self._stores.slots.receive(order, grant)
         row = self._stores.take_row()
         self._stores.histories.bind_row(history, row)
-        return Sequence(request, order, history, slot, row)
+        return Sequence(request, order, history, slot, spare, row)
 
     def _resume_source(self, request: BindRequest) -> PausedSequence | None:
         if request.source is None:

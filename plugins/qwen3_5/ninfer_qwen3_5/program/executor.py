@@ -6,7 +6,7 @@ from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.values import PagedRows
-from ninfer_qwen3_5.model.routes import ChunkRoute, VerifyRoute, fold
+from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.sequence import Sequence
@@ -23,45 +23,34 @@ class Executor:
         self.state = state
         self._tables = tables
 
-    def chunk(self, sequence: Sequence, stop: int, slot: int, tokens: list[int]) -> Tensor:
-        """Run ``tokens``, which stand at the frontier up to ``stop``, on the state in ``slot``.
+    def chunk(self, sequence: Sequence, tokens: list[int]) -> Tensor:
+        """Run ``tokens`` past the frontier on the state in the spare slot.
 
         Returns their normed hidden rows [n, H].
         """
         import torch
 
-        start = sequence.frontier
+        start, stop = sequence.frontier, sequence.frontier + len(tokens)
         rows = self._rows([sequence], stop - start)
         place = self.model.place(rows, _positions(sequence, start, stop))
-        route = ChunkRoute(self.model.ops, place, torch.tensor([slot]))
-        ids = torch.tensor(tokens, dtype=torch.int32)
-        return self.model.forward(ids, route, self.state)
+        route = ChunkRoute(self.model.ops, place, torch.tensor([sequence.spare.index]))
+        return self.model.forward(_ints(tokens), route, self.state)
 
-    def verify(self, sequences: Rows[Sequence]) -> Tensor:
-        """Run the one ledger token past each frontier; leaves records. Returns [B, H]."""
+    def step(self, sequences: Rows[Sequence]) -> Tensor:
+        """Run the one ledger token past each frontier, from slot to spare. Returns [B, H]."""
         import torch
 
         rows = self._rows(sequences, 1)
         logical = [s.frontier + s.request.prepared.rope_delta for s in sequences]
         positions = torch.tensor([logical] * 3, dtype=torch.int32)
-        slots = torch.tensor([sequence.slot.index for sequence in sequences])
-        route = VerifyRoute(self.model.ops, self.model.place(rows, positions), slots)
-        tokens = [s.tokens(s.frontier, s.frontier + 1)[0] for s in sequences]
-        ids = torch.tensor(tokens, dtype=torch.int32)
+        route = StepRoute(
+            self.model.ops,
+            self.model.place(rows, positions),
+            torch.tensor([sequence.slot.index for sequence in sequences]),
+            torch.tensor([sequence.spare.index for sequence in sequences]),
+        )
+        ids = _ints([s.tokens(s.frontier, s.frontier + 1)[0] for s in sequences])
         return self.model.forward(ids, route, self.state)
-
-    def fold(self, sequences: Rows[Sequence]) -> None:
-        """Take committed records into the states, so that each stands at its frontier."""
-        import torch
-
-        waiting = [sequence for sequence in sequences if sequence.unfolded]
-        if not waiting:
-            return
-        slots = torch.tensor([sequence.slot.index for sequence in waiting])
-        counts = torch.tensor([s.unfolded for s in waiting], dtype=torch.int32)
-        fold(self.model.ops, self.state, slots, counts)
-        for sequence in waiting:
-            sequence.unfolded = 0
 
     def _rows(self, sequences: Rows[Sequence], width: int) -> PagedRows:
         import torch

@@ -39,7 +39,7 @@ class Forwards:
         with torch.inference_mode():
             sequence = work.sequence
             start, stop = sequence.frontier, sequence.frontier + work.executed
-            hidden = self._staged(work, sequence.tokens(start, stop))
+            hidden = self._chunk(sequence, sequence.tokens(start, stop))
             return ChunkOutcome(hidden[-1:], self._score(sequence, hidden, start, stop))
 
     def replay(self, work: RowWork) -> tuple[TokenLogprobs, ...]:
@@ -50,12 +50,11 @@ class Forwards:
         import torch
 
         with torch.inference_mode():
-            sequence = work.sequence
-            if work.staged is not None:
-                stop = sequence.frontier + work.executed
-                self._staged(work, sequence.tokens(sequence.frontier, stop))
+            sequence, start = work.sequence, work.sequence.frontier
+            if start < sequence.prompt_length:
+                self._chunk(sequence, sequence.tokens(start, start + work.executed))
             else:
-                self._step_through(work)
+                self._step_through(sequence, work.executed)
         return ()
 
     def decode(self, works: Rows[RowWork]) -> Tensor:
@@ -64,8 +63,7 @@ class Forwards:
 
         with torch.inference_mode():
             sequences = [work.sequence for work in works]
-            self._executor.fold(sequences)
-            return self._model.logits(self._executor.verify(sequences))
+            return self._model.logits(self._executor.step(sequences))
 
     def forced(self, works: Rows[RowWork], tokens: Rows[tuple[int, ...]]) -> None:
         """The waiting token of each row, then its forced ones but the last, which waits next."""
@@ -78,8 +76,7 @@ class Forwards:
                 run = [*waiting, *forced][: work.executed]
                 if len(waiting) != 1 or len(run) != work.executed:
                     raise EngineFailure("a control unit needs exactly one token not yet run")
-                self._executor.fold([sequence])
-                self._staged(work, run)
+                self._chunk(sequence, run)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """f32[T, V] of hidden rows."""
@@ -88,21 +85,18 @@ class Forwards:
         with torch.inference_mode():
             return self._model.logits(hidden)
 
-    def _staged(self, work: RowWork, tokens: list[int]) -> Tensor:
-        sequence, staged = work.sequence, work.staged
-        assert staged is not None
-        self._executor.state.copy_slot(sequence.slot.index, staged.index)
-        stop = sequence.frontier + work.executed
-        return self._executor.chunk(sequence, stop, staged.index, tokens)
+    def _chunk(self, sequence: Sequence, tokens: list[int]) -> Tensor:
+        self._executor.state.copy_slot(sequence.slot.index, sequence.spare.index)
+        return self._executor.chunk(sequence, tokens)
 
-    def _step_through(self, work: RowWork) -> None:
-        """All but the last step are folded at once; the last stays a record, as after decode."""
-        sequence, first = work.sequence, work.sequence.frontier
-        for step in range(work.executed):
-            self._executor.fold([sequence])
+    def _step_through(self, sequence: Sequence, count: int) -> None:
+        """``count`` steps; like every unit, the last one leaves its outcome in the spare slot."""
+        first = sequence.frontier
+        for step in range(count):
+            if step:
+                sequence.swap()
             sequence.frontier = first + step
-            self._executor.verify([sequence])
-            sequence.unfolded = 1
+            self._executor.step([sequence])
         sequence.frontier = first
 
     def _score(

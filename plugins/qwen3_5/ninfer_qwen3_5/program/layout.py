@@ -9,7 +9,7 @@ from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.errors import NinferError
-from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords, KvCache
+from ninfer_core.ops.contracts.values import CONV_HISTORY, KvCache
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
 
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
 
     from ninfer_core.device.base import Arena, Device
 
-STAGING_SLOTS = 2
-"""State slots beyond the resident ones: where a chunk or control unit builds its outcome."""
-
+SLOTS_PER_SEQUENCE = 2
+"""The committed state, and the slot in which the unit in flight builds the next one."""
 SCRATCH_SLOTS = 1
 """A last row of the tensors that is never allocated: padding rows of a unit may write there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Counts fixed at start. ``record_width`` is the most rows of one sequence in a verify."""
+    """Counts fixed at start."""
 
     pages: int
     pages_per_sequence: int
     slots: int
     rows: int
-    record_width: int = 1
 
     @staticmethod
     def plan(budget: Budget) -> Layout:
@@ -51,7 +49,7 @@ class Layout:
                 f"{budget.max_concurrency} need {least}",
                 hint=f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
             )
-        slots = budget.max_concurrency + budget.extra_state_slots + STAGING_SLOTS
+        slots = SLOTS_PER_SEQUENCE * budget.max_concurrency + budget.extra_state_slots
         return Layout(pages, per_sequence, slots, budget.max_concurrency)
 
 
@@ -85,17 +83,13 @@ class StateBuilder:
         return KvCache("fp32", keys, values)
 
     def _gdn_shapes(self) -> dict[str, tuple[int, ...]]:
-        config, width = self.config, self.layout.record_width
+        config = self.config
         slots = self.layout.slots + SCRATCH_SLOTS
         values, channels = config.linear_num_value_heads, config.conv_channels
         key_size, value_size = config.linear_key_head_dim, config.linear_value_head_dim
         return {
             "history": (slots, CONV_HISTORY, channels),
             "recurrent": (slots, values, key_size, value_size),
-            "inputs": (slots, width, channels),
-            "keys": (slots, width, config.linear_num_key_heads, key_size),
-            "updates": (slots, width, values, value_size),
-            "keep": (slots, width, values),
         }
 
     def _gdn_state(self, arena: Arena, layer: int) -> GdnState:
@@ -103,8 +97,7 @@ class StateBuilder:
             name: _zeros(arena, f"{layer}.{name}", shape)
             for name, shape in self._gdn_shapes().items()
         }
-        records = GdnRecords(made["inputs"], made["keys"], made["updates"], made["keep"])
-        return GdnState(made["history"], made["recurrent"], records)
+        return GdnState(made["history"], made["recurrent"])
 
     def _kv_bytes(self) -> int:
         return 2 * _padded_bytes(self._kv_shape())

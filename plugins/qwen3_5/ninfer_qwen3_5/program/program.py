@@ -50,13 +50,11 @@ from ninfer_qwen3_5.program.forwards import Forwards
 from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
-from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
+from ninfer_qwen3_5.program.stores import MAIN, Stores, vector
 from ninfer_qwen3_5.program.work import RowWork, Settlement
 
 if TYPE_CHECKING:
     from ninfer_qwen3_5.model.state import ModelState
-
-_STAGED = (UnitKind.PREFILL, UnitKind.CONTROL)
 
 
 class TextProgram:
@@ -154,8 +152,7 @@ class TextProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
         pages = self._stores.growth(record.history, record.frontier + need.tokens)
-        staging = int(self._stages(record, need))
-        demand = Demand({MAIN: pages, STATE: staging})
+        demand = Demand({MAIN: pages})
         grant = self._stores.reserve(demand)
         if not isinstance(grant, Reservation):
             return grant
@@ -257,18 +254,13 @@ class TextProgram:
             bounds.append(record.replay_to)
         return min(bounds)
 
-    def _stages(self, record: Sequence, need: UnitNeed) -> bool:
-        in_prompt = record.frontier < record.prompt_length
-        return need.kind in _STAGED or (need.kind is UnitKind.REPLAY and in_prompt)
-
     def _open(
         self, handle: SequenceHandle, permit: Permit, kind: UnitKind
     ) -> tuple[Sequence, RowWork]:
         record = self._contexts.sequences.get(handle)
         if permit.sequence != handle or permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched with another permit")
-        staged = self._stages(record, permit.need)
-        return record, self._settlement.open(record, permit, staged=staged)
+        return record, self._settlement.open(record, permit)
 
 
 def _works(pending: PendingBatch) -> tuple[RowWork, ...]:

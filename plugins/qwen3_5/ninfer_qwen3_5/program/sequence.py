@@ -14,8 +14,8 @@ class Sequence:
     """Mutable record, owned by the Program.
 
     The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
-    is at most one behind the ledger once the prompt has run. ``unfolded`` records of the last
-    verify are committed but not yet part of the state in ``slot``. ``replay_to`` is the
+    is at most one behind the ledger once the prompt has run. ``slot`` holds the state at the
+    frontier, ``spare`` is where the unit in flight builds the next one. ``replay_to`` is the
     frontier that a resumed sequence had before it was paused. ``order`` differs in every binding
     and ``row`` is the execution row.
     """
@@ -24,14 +24,16 @@ class Sequence:
     order: int
     history: History
     slot: Slot
+    spare: Slot
     row: int
     generated: list[int] = field(default_factory=list)
     frontier: int = 0
-    unfolded: int = 0
     replay_to: int = 0
     busy: bool = False
-    released: bool = False
-    splits: list[int] = field(default_factory=list)
+
+    def swap(self) -> None:
+        """The spare slot holds the state from now on."""
+        self.slot, self.spare = self.spare, self.slot
 
     @property
     def prompt_length(self) -> int:

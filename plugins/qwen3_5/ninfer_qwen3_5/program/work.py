@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision
 from ninfer_core.store.reservations import Reservation
-from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, Stores
@@ -16,14 +15,11 @@ from ninfer_qwen3_5.program.stores import MAIN, Stores
 
 @dataclass(slots=True)
 class RowWork:
-    """One row in flight. ``staged`` is the slot that holds its state after ``executed`` tokens, or
-    None when the last ``records`` of them are left as records instead."""
+    """One row in flight: ``executed`` tokens past the frontier, their state in the spare slot."""
 
     sequence: Sequence
     grant: Reservation
     executed: int
-    staged: Slot | None = None
-    records: int = 1
 
 
 class Settlement:
@@ -33,35 +29,24 @@ class Settlement:
         self._stores = stores
         self._sampler = sampler
 
-    def open(self, sequence: Sequence, permit: Permit, *, staged: bool) -> RowWork:
-        """Consume a permit: map its pages and, if asked, take its staging slot."""
+    def open(self, sequence: Sequence, permit: Permit) -> RowWork:
+        """Consume a permit and map its pages."""
         if sequence.busy:
             raise EngineFailure("a sequence was put into two units at once")
         permit.consume()
         grant = permit.detail
         assert isinstance(grant, Reservation)
-        tokens = permit.need.tokens
-        self._stores.histories.ensure_mapped(
-            sequence.history, {MAIN: sequence.frontier + tokens}, grant
-        )
+        reach = sequence.frontier + permit.need.tokens
+        self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
         sequence.busy = True
-        return RowWork(sequence, grant, tokens, self._stage(sequence, grant) if staged else None)
-
-    def _stage(self, sequence: Sequence, grant: Reservation) -> Slot:
-        """The slot in which the unit builds its state; it copies the present one first."""
-        slot, _ = self._stores.slots.fork(sequence.slot, sequence.order, grant)
-        return slot
+        return RowWork(sequence, grant, permit.need.tokens)
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
         sequence = work.sequence
         sequence.frontier += work.executed
         self._stores.histories.commit(sequence.history, {MAIN: sequence.frontier})
-        if work.staged is None:
-            sequence.unfolded = work.records
-        else:
-            sequence.slot, work.staged = work.staged, sequence.slot
-            sequence.splits.append(sequence.frontier)
+        sequence.swap()
         self._close(work)
 
     def roll_back(self, work: RowWork) -> None:
@@ -96,8 +81,6 @@ class Settlement:
             self.roll_back(work)
 
     def _close(self, work: RowWork) -> None:
-        if work.staged is not None:
-            self._stores.slots.release(work.staged)
         self._stores.histories.settle(work.sequence.history, work.grant)
         work.sequence.busy = False
 
