@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,17 @@ def test_serve_clamps_and_refuses_by_name(client):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=model.id, messages=HELLO, **fields)
         assert caught.value.param == next(iter(fields))
+
+
+def test_serve_refuses_half_a_character(client):
+    body = b'{"messages": [{"role": "user", "content": "a \\ud800"}]}'
+    request = urllib.request.Request(
+        f"{client.base_url}chat/completions", body, {"content-type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="400") as caught:
+        urllib.request.urlopen(request, timeout=60)
+    error = json.load(caught.value)["error"]
+    assert (error["param"], error["code"]) == ("messages", "invalid_prompt")
 
 
 def test_serve_takes_system_messages_anywhere(client):

@@ -75,6 +75,7 @@ class PromptPreparer:
     def _encode(self, text: str, field: str) -> Encoded:
         if not text:
             raise InvalidPrompt(f"the prompt is empty; {field} must not be", param=field)
+        _refuse_half_characters(text, field)
         limited = encode_limited(self._tokenizer, text, self._max_context)
         if len(limited.encoded.ids) > self._max_context:
             raise ContextLengthExceeded(len(limited.encoded.ids), self._max_context)
@@ -159,3 +160,15 @@ def _check_choice(prompt: PromptInput) -> None:
         raise InvalidRequest(
             f"tool_choice names {choice.name!r}, which is not among the tools", param="tool_choice"
         )
+
+
+def _refuse_half_characters(text: str, field: str) -> None:
+    """JSON can spell half of a surrogate pair; no tokenizer can represent it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidPrompt(
+            f"{field} holds {text[error.start]!r}, half of a surrogate pair",
+            param=field,
+            hint="send whole characters",
+        ) from None
