@@ -102,11 +102,11 @@ class Admission:
             outcome, source = self._resources.plan_bind(record, lane)
         return outcome, source
 
-    def _last_resort(self, record: RequestRecord, short: Shortfall) -> None:
+    def _last_resort(self, record: RequestRecord, short: Shortfall | None) -> None:
         """Nobody is resident and it still does not fit: only its own Snapshot can be in the way."""
-        if self._pressure.revoke_own(record, short.axis):
-            self._events.resume_due = True
-        else:
+        while short is not None and self._pressure.revoke_own(record, short.axis):
+            short = self._bind(record, optional_only=False)
+        if short is not None:
             self._endings.stop(record, no_room(short))
 
 

@@ -13,7 +13,6 @@ from ninfer_core.engine.contexts import ContextDriver
 from ninfer_core.engine.lifecycle import Ask, Message, Submit
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
-from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import RUNNABLE, RequestState, Transitions
 from ninfer_core.engine.units import UnitRunner
 
@@ -28,27 +27,24 @@ class Cleanup:
     def __init__(
         self,
         program: Program,
-        scheduler: Scheduler,
         resources: ResourceManager,
         contexts: ContextDriver,
         units: UnitRunner,
         transitions: Transitions,
     ) -> None:
         self._program = program
-        self._scheduler = scheduler
         self._resources = resources
         self._contexts = contexts
         self._units = units
         self._transitions = transitions
         self.troubles: list[Exception] = []
 
-    def release_all(self) -> None:
-        """End open transactions, then residents, paused requests and the cache."""
+    def release_all(self, records: Iterable[RequestRecord]) -> None:
+        """End open transactions, then what residents and paused requests hold, then the cache."""
         self._attempt(self._end_context)
         self._units.abandon(self._attempt)
-        for record in self._scheduler.residents:
+        for record in records:
             self._attempt(partial(self._finish, record))
-        for record in self._scheduler.paused:
             self._attempt(partial(self._discard, record))
         self._attempt(self._resources.drop_all)
 

@@ -82,7 +82,7 @@ class EngineCore:
         accounting = Accounting(scheduler, transitions, metrics, clock)
         self.publisher = Publisher(program, accounting, endings, clock)
         self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
-        self.cleanup = Cleanup(program, scheduler, resources, contexts, self.units, transitions)
+        self.cleanup = Cleanup(program, resources, contexts, self.units, transitions)
         self.stopped = False
 
     def cycle(self) -> bool:
@@ -111,15 +111,13 @@ class EngineCore:
             return Activity.STOPPED
         try:
             busy = self.cycle()
+            if self.intake.stop_asked:
+                self._shut(AvailabilityState.CLOSED, None)
+                return Activity.STOPPED
+            return Activity.BUSY if busy else self._rest()
         except Exception as error:
             self.fail(error)
             return Activity.STOPPED
-        if self.intake.stop_asked:
-            self._shut(AvailabilityState.CLOSED, None)
-            return Activity.STOPPED
-        if busy:
-            return Activity.BUSY
-        return Activity.TRANSFERRING if self.contexts.open else Activity.IDLE
 
     def run(self) -> None:
         """Step until the engine is closed or has failed. Never spins."""
@@ -162,6 +160,14 @@ class EngineCore:
         """
         return self.intake.take_in() if self.units.flights else 0
 
+    def _rest(self) -> Activity:
+        """Nothing moved. Raises EngineFailure when requests are open that nothing can move."""
+        if self.contexts.open:
+            return Activity.TRANSFERRING
+        if self.intake.open:
+            raise EngineFailure(f"{len(self.intake.open)} requests are open and none can go on")
+        return Activity.IDLE
+
     def _patience(self, activity: Activity) -> float | None:
         if activity is Activity.TRANSFERRING:
             return _TRANSACTION_POLL
@@ -174,8 +180,8 @@ class EngineCore:
         """Refuse what comes, release what is held, then complete every response."""
         self.stopped = True
         self.lifecycle.shut(state, str(failure) if failure else None)
-        self.cleanup.release_all()
         records = list(self.intake.open.values())
+        self.cleanup.release_all(records)
         self.cleanup.complete(records, failure)
         for record in records:
             self.intake.forget(record)

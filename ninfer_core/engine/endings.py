@@ -106,8 +106,8 @@ class Endings:
     def _discard(self, record: RequestRecord) -> None:
         if record.resume is None:
             raise EngineFailure("a paused request has no resume state")
-        resume, record.resume = record.resume, None
-        self._program.discard(resume)
+        self._program.discard(record.resume)
+        record.resume = None
         self._scheduler.unpark(record)
         self._events.changed()
 

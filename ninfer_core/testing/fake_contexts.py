@@ -263,7 +263,8 @@ class FakeContexts:
         """Pages that a bind reserves: the old frontier and, for a resume, its first new unit."""
         target = max(sequence.frontier, sequence.replay_to)
         if not isinstance(request.source, ResumeState):
-            return self.pages(sequence.frontier)
+            whole = self.config.bind_whole_prompt
+            return self.pages(sequence.prompt_length if whole else sequence.frontier)
         new = self.config.burst + len(sequence.ledger) - target
         if target < sequence.prompt_length:
             new = min(self._limits.prefill_chunk, sequence.prompt_length - target)

@@ -167,9 +167,11 @@ class FakeProgram:
         self._execution.trim(permit.sequence, held)
 
     def launch_prefill(self, row: ChunkRow) -> Launched:
+        self.faults.check("launch")
         return self._execution.chunk(row, UnitKind.PREFILL)
 
     def launch_replay(self, row: ChunkRow) -> Launched:
+        self.faults.check("launch")
         return self._execution.chunk(row, UnitKind.REPLAY)
 
     def launch_decode(
@@ -182,6 +184,7 @@ class FakeProgram:
         return self._execution.launch(UnitKind.DECODE, opened)
 
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched:
+        self.faults.check("launch")
         opened = []
         for row in rows:
             if len(row.token_ids) != row.permit.need.tokens:

@@ -15,7 +15,8 @@ from ninfer_core.testing.fake_faults import FaultPlan
 class FakeConfig:
     """Sizes and manners of a fake Program. ``burst`` bounds the tokens of a decode round;
     ``bind_steps``/``pause_steps`` count ``advance`` calls; ``state_lag`` tokens of a kept end must
-    be replayed; ``snapshot_on_device`` keeps a Snapshot's pages instead of host bytes."""
+    be replayed; ``snapshot_on_device`` keeps a Snapshot's pages instead of host bytes;
+    ``bind_whole_prompt`` wants room for the prompt before a request becomes resident."""
 
     page_tokens: int = 4
     pages: int = 64
@@ -27,6 +28,7 @@ class FakeConfig:
     state_lag: int = 0
     pause_kinds: frozenset[ResumeKind] = frozenset(ResumeKind)
     snapshot_on_device: bool = False
+    bind_whole_prompt: bool = False
 
 
 class TransactionOwner(Protocol):

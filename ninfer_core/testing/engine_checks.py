@@ -1,0 +1,76 @@
+"""What a request over the fakes must look like, while it is published and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.events import Delta, FinishReason, GenerationEvent, GenerationStart
+from ninfer_core.engine.request_record import RequestRecord
+from ninfer_core.engine.response import Response, Terminal
+from ninfer_core.testing.fake_law import (
+    CLOSE_TOKENS,
+    EMPTY_STATE,
+    execute,
+    next_token,
+)
+
+
+class CheckedResponse(Response):
+    """Checks at the moment of publication that what is shown was committed before."""
+
+    def __init__(
+        self, on_settled: Callable[[], None] | None, committed: dict[int, list[int]]
+    ) -> None:
+        super().__init__(on_settled)
+        self._committed = committed
+        self.record: RequestRecord | None = None
+        self.shown: list[int] = []
+        self.starts = 0
+        self.ends = 0
+
+    def put(self, event: GenerationEvent) -> None:
+        assert self.record is not None
+        assert self.ends == 0, "an event after the end"
+        if isinstance(event, GenerationStart):
+            self.starts += 1
+            assert self.starts == 1, "a second start"
+            assert not self.shown, "a start after output"
+        if isinstance(event, Delta):
+            assert self.starts == 1, "a delta before the start"
+            self.shown.extend(event.token_ids)
+            committed = self._committed.get(self.record.ticket, [])
+            assert self.shown == committed[: len(self.shown)], "shown but not committed"
+        super().put(event)
+
+    def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
+        self.ends += 1
+        assert self.ends == 1, "a second end"
+        super().end(event, failure)
+
+
+def check_law(record: RequestRecord, burst: int, vocab: int) -> None:
+    """Every token is what the fake model says after the ones before it, or a forced one."""
+    state = execute(EMPTY_STATE, record.prepared.token_ids.tolist())
+    budget, seed = record.options.thinking_budget, record.sampling.seed
+    forced: list[int] = []
+    closed = False
+    assert seed is not None
+    for index, token in enumerate(record.tokens):
+        if token == CLOSE_TOKENS[0] and not closed:
+            assert budget is not None, "closed unasked"
+            assert index >= max(budget, 1), "closed too early"
+            assert burst > 1 or index == max(budget, 1), "closed too late"
+            forced, closed = list(CLOSE_TOKENS), True
+        if forced:
+            assert token == forced.pop(0), "a forced token is missing"
+        else:
+            short = index < record.rules.min_tokens and record.rules.suppressed_until_min
+            law = next_token(state, seed, vocab, may_stop=not short)
+            assert token == law, f"token {index} is {token}, the model says {law}"
+        state = execute(state, [token])
+    stops = record.session.stop_token_ids
+    assert all(token not in stops for token in record.tokens[:-1]), "went on after a stop"
+    if record.ending is FinishReason.STOP_TOKEN:
+        assert record.tokens[-1] in stops
+    assert budget is None or closed or len(record.tokens) <= max(budget, 1) + burst
