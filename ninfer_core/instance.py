@@ -11,6 +11,7 @@ from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
+from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.errors import NinferError
 from ninfer_core.hookspecs import (
     ARCHITECTURES,
@@ -191,7 +192,7 @@ def _budget(artifact: Artifact, options: EngineOptions) -> Budget:
     limit = _model_context(artifact)
     context = options.max_context or min(limit, DEFAULT_CONTEXT)
     if context > limit:
-        raise NinferError(
+        raise InvalidOption(
             f"max_context is {context}; this model has {limit} positions",
             hint=f"give --max-context {limit} or less",
         )

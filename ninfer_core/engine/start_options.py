@@ -9,6 +9,8 @@ from ninfer_core.errors import NinferError
 class InvalidOption(NinferError):
     """A start option has a value that no engine can work with."""
 
+    exit_code = 2
+
 
 def check_options(options: EngineOptions) -> None:
     """Raises InvalidOption naming the field, its value and what it may be."""
