@@ -1,4 +1,4 @@
-"""A small tokenizer of the family's kind, a template of its shape, and an artifact that holds both."""
+"""A small tokenizer of the family's kind, a template of its shape, an artifact that holds both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ninfer_qwen3_5.frontend import open_frontend
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 
@@ -18,6 +17,7 @@ from ninfer_core.contract.events import Channel, Delta
 from ninfer_core.contract.frontend import Frontend, OutputPreview, OutputSession, OutputSpan
 from ninfer_core.contract.instance import FrontendRequest
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_qwen3_5.frontend import open_frontend
 
 HERE = Path(__file__).parent
 SPLIT = (

@@ -1,4 +1,4 @@
-"""Thinking budgets: the closing is forced through control spans, and only while the thought is open."""
+"""Thinking budgets: the closing is forced by control spans, and only while the thought is open."""
 
 from __future__ import annotations
 

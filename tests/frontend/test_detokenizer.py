@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ninfer_qwen3_5.frontend.detokenizer import decode_rest, decode_step
 
 

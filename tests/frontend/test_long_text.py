@@ -3,12 +3,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ninfer_qwen3_5.frontend.long_text import encode_limited
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
 
 ALPHABET = st.sampled_from(
-    ["a", "the", " ", "  ", "\n", "\r\n", "'s", ".", "9", "é", "e\u0301", "\u0301", "日本", "。"]
-    + ["😀", "<think>", "<|im_end|>", "<", "\t", "Maß", "क्षि", "ᄀ", "ᅡ"]
+    [
+        *("a", "the", " ", "  ", "\n", "\r\n", "'s", ".", "9", "é", "e\u0301", "\u0301", "日本"),
+        *("。", "😀", "<think>", "<|im_end|>", "<", "\t", "Maß", "क्षि", "ᄀ", "ᅡ"),
+    ]
 )
 
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from ninfer_qwen3_5.frontend.messages import merge_leading_systems, read_messages
 
 from ninfer_core.contract.errors import InvalidPrompt, RequestError, Unsupported
 from ninfer_core.contract.requests import ChatOptions, PromptInput
+from ninfer_qwen3_5.frontend.messages import merge_leading_systems, read_messages
 
 USER = {"role": "user", "content": "hi"}
 PLAIN = (

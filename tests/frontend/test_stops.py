@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ninfer_qwen3_5.frontend.stops import StopStrings
 
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from ninfer_qwen3_5.frontend.sandbox import RenderLimits
-from ninfer_qwen3_5.frontend.template import ChatTemplate
 
 from ninfer_core.contract.errors import InvalidPrompt, InvalidRequest, RequestError, Unsupported
 from ninfer_core.contract.requests import ChatOptions, PromptInput
 from ninfer_core.errors import NinferError
+from ninfer_qwen3_5.frontend.sandbox import RenderLimits
+from ninfer_qwen3_5.frontend.template import ChatTemplate
 
 USER = {"role": "user", "content": "hi"}
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 from ninfer_core.contract.requests import ChatOptions, PromptInput
 
 WORDS = (
-    "quick fox 42 日本 Größe 😀 <b> & \"quoted\" 'single' {{x}} {%y%} </think> <tool_call> line\nbreak "
-    "tab\t # | [1,2] <|im_end|> é e\u0301 \u2028"
+    "quick fox 42 日本 Größe 😀 <b> & \"quoted\" 'single' {{x}} {%y%} </think> <tool_call> "
+    "line\nbreak tab\t # | [1,2] <|im_end|> é e\u0301 \u2028"
 ).split(" ")
 
 
@@ -157,8 +157,10 @@ DIALECT = """
   {%- if message.role == 'tool' %}{% continue %}{% endif %}
   {% generation %}{% set inner = message.content %}{{ inner | trim }}{% endgeneration %}
   {{ message | tojson(indent=2) }}{{ message | tojson(sort_keys=true) }}
-  {{ [eos_token, pad_token] | tojson }}{{ bos_token is defined }}{{ inner is defined }}{{ documents }}{{ '%05.1f' % 3.25 }}
-  {{ 'ab' * 3 }}{{ 2 ** 5 }}{{ dict(a=1) }}{{ namespace(a=2).a }}{{ message.items() | list | length }}
+  {{ [eos_token, pad_token] | tojson }}{{ bos_token is defined }}{{ inner is defined }}
+  {{ documents }}
+  {{ 'ab' * 3 }}{{ 2 ** 5 }}{{ dict(a=1) }}{{ namespace(a=2).a }}{{ '%05.1f' % 3.25 }}
+  {{ message.items() | list | length }}
 {% endfor -%}
 {{ strftime_now('%Y') | length }} {{ tools is none }} {{ 'x' if nothing is undefined }}
 """

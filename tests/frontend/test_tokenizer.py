@@ -6,10 +6,10 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
-from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
 
 from ninfer_core.errors import NinferError
+from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
+from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_tokens_of_the_config_alone_get_their_declared_ids(raw_tokenizer):
 def test_a_declared_id_that_cannot_be_had_is_an_error(raw_tokenizer, gap):
     size = raw_tokenizer.get_vocab_size()
     declared = {str(size + gap): {"content": "<|audio_start|>", "special": True}}
-    with pytest.raises(NinferError, match="audio_start.*one checkpoint"):
+    with pytest.raises(NinferError, match=r"audio_start.*one checkpoint"):
         TextTokenizer(raw_tokenizer.to_str().encode(), declared)
 
 

@@ -130,7 +130,7 @@ def test_values_are_converted_by_the_schema(arguments, key, value, expected):
     "text",
     [
         "<tool_call><function=search><parameter=query>x</parameter></function></tool_call>",
-        "<tool_call>\n\n  <function=search>\n\n<parameter=query>\nx\n</parameter>\n\n</function>\n\n</tool_call>",
+        QUERY.replace(">\n<", ">\n\n  <"),
         "<function=search>\n<parameter=query>\nx\n</parameter>\n</function>",
         "<function=search>\n<parameter=query>\nx\n</parameter>\n</function>\n</tool_call>",
         "Now:\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>",
@@ -160,7 +160,7 @@ def test_a_call_that_the_model_left_open_is_closed(play, tools, text, warning):
 
 
 def test_a_value_ends_at_the_next_tag_of_the_form(arguments):
-    text = "<tool_call>\n<function=search>\n<parameter=query>\nx\n<parameter=count>\n3\n</function>\n</tool_call>"
+    text = call("search", ("query", "x"), ("count", "3")).replace("</parameter>\n", "")
     assert arguments(text) == {"query": "x", "count": 3}
 
 
@@ -279,8 +279,8 @@ def test_a_stop_string_after_a_call_ends_with_the_calls(play, tools):
     "prose",
     [
         "It is written `<tool_call><function=search>` in one line.",
-        "Like this:\n<tool_call>\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>\n</tool_call>\nand so on.",
-        "<tool_call>\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>\n</tool_call>",
+        f"Like this:\n{QUERY}\nand so on.",
+        QUERY,
         "<tool_call>\n<function=search>\n<parameter=query>\nx",
         "<tool_call>",
         "A bare\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>",

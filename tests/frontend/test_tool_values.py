@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ninfer_qwen3_5.frontend.tool_values import encode_text, encode_value, parameter_types
 
 ALL = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
