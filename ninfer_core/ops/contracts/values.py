@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ninfer_core.contract.resources import PAGE_TOKENS as PAGE_TOKENS
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-PAGE_TOKENS = 64
-"""Tokens of one key/value page, for every pool."""
 
 CONV_HISTORY = 3
 """Rows that a causal convolution of width 4 remembers."""
