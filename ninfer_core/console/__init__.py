@@ -6,9 +6,13 @@ A plug-in's command that opens an engine takes an :class:`EngineGroup`, wraps it
     @app.command()
     @with_groups
     def count(ctx: typer.Context, engine: EngineGroup, model: ModelArgument = None) -> None:
-        with reported(), Interrupt() as interrupt:
-            with open_engine(ctx.obj, model, engine.to_options(ctx.obj), interrupt) as opened:
-                typer.echo(opened.count_tokens(PromptInput(text="hello")))
+        start = engine.to_options(ctx.obj)
+        with (
+            reported(),
+            Interrupt() as interrupt,
+            open_engine(ctx.obj, model, start, interrupt) as opened,
+        ):
+            typer.echo(opened.count_tokens(PromptInput(text="hello")))
 """
 
 from __future__ import annotations
