@@ -18,6 +18,7 @@ from ninfer_core.contract.errors import (
     QueueTimeout,
     Unavailable,
 )
+from ninfer_core.contract.events import FinishReason
 from ninfer_core.testing.scripted_engine import failing
 from ninfer_core.testing.scripted_reply import Reply
 
@@ -41,6 +42,15 @@ def test_a_failure_before_the_start_has_its_status(server, error, status, stream
     reply = server.chat(stream=stream)
     assert (reply.status, reply.error["code"]) == (status, error.code)
     assert ("retry-after" in reply.headers) == (status in (429, 503))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_is_cancelled_before_its_start_is_no_answer(server, stream):
+    server.engine.script = lambda prompt, options: Reply.of(
+        "", finish=FinishReason.CANCELLED, starts=False
+    )
+    reply = server.chat(stream=stream)
+    assert (reply.status, reply.error["code"]) == (503, "cancelled")
 
 
 def test_a_failure_on_the_way_is_an_event_and_then_the_end(server):

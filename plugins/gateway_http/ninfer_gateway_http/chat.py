@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.errors import Cancelled, EngineFailure
 from ninfer_core.contract.events import (
     Delta,
     Failed,
@@ -128,9 +128,10 @@ async def _started(exchange: Exchange) -> GenerationStart:
     event = await exchange.next_event()
     if isinstance(event, GenerationStart):
         return event
-    if event is not None:
-        _finished(event)
-    raise EngineFailure("a request ended before it started")
+    if event is None:
+        raise EngineFailure("a request ended without a result")
+    _finished(event)
+    raise Cancelled("the request was cancelled before it started")
 
 
 def _finished(event: GenerationEvent) -> GenerationResult:
