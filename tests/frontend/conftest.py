@@ -87,6 +87,12 @@ def tokenizer_config() -> dict[str, Any]:
     return {"eos_token": "<|im_end|>", "pad_token": {"content": "<|endoftext|>"}, "bos_token": None}
 
 
+@pytest.fixture(scope="session")
+def artifact_of() -> type[FakeArtifact]:
+    """Make an artifact out of resources by name."""
+    return FakeArtifact
+
+
 @pytest.fixture
 def artifact(
     raw_tokenizer: Tokenizer, template_source: str, tokenizer_config: dict[str, Any]

@@ -121,6 +121,16 @@ def test_a_prompt_without_a_thought_mark_starts_in_content(opened, artifact):
     assert prepared.starts_in is Channel.CONTENT
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\udc00\ud800"])
+def test_half_of_a_surrogate_pair_is_refused(frontend, text):
+    message = {"role": "user", "content": text}
+    for prompt in (PromptInput(text=text), PromptInput(messages=[message])):
+        with pytest.raises(InvalidPrompt, match="surrogate"):
+            frontend.prepare(prompt)
+    with pytest.raises(InvalidPrompt, match="surrogate"):
+        frontend.tokenize(text)
+
+
 def test_identity_is_a_digest_of_tokens_and_the_template(opened, artifact, frontend):
     prompt = PromptInput(messages=[USER], cache=CacheRequest(salt="a"))
     prepared = frontend.prepare(prompt)

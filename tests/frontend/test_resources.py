@@ -91,6 +91,17 @@ def test_templates_have_an_order_of_precedence(opened, artifact, tmp_path):
     assert opened(artifact).render(PromptInput(messages=USER)) == "from the config"
 
 
+def test_a_file_made_from_a_list_of_templates_does_not_hide_the_others(opened, artifact, tools):
+    named = {"default": "plain", "tool_use": "tools"}
+    listed = [{"name": name, "template": source} for name, source in named.items()]
+    artifact.resources["tokenizer_config.json"] = json.dumps({"chat_template": listed}).encode()
+    artifact.resources["chat_template.jinja"] = b"plain"
+    with_tools = PromptInput(messages=USER, tools=tools)
+    assert opened(artifact).render(with_tools) == "tools"
+    artifact.resources["chat_template.jinja"] = b"another"
+    assert opened(artifact).render(with_tools) == "another"
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 
 import pytest
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from ninfer_core.contract.instance import FrontendRequest
 from ninfer_core.contract.requests import ChatOptions, PromptInput
+from ninfer_qwen3_5.frontend import open_frontend
+
+DEMO = Path(__file__).parents[2] / "plugins" / "demo_model" / "checkpoint"
 
 WORDS = (
     "quick fox 42 日本 Größe 😀 <b> & \"quoted\" 'single' {{x}} {%y%} </think> <tool_call> "
@@ -112,8 +117,23 @@ def peer(raw_tokenizer, template_source):
     )
 
 
+@pytest.fixture(scope="module")
+def demo_pair(artifact_of):
+    """The demo model's text side, opened by us and by transformers."""
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    artifact = artifact_of({name: (DEMO / name).read_bytes() for name in names})
+    ours = open_frontend(FrontendRequest(artifact=artifact, max_context=1 << 20))
+    return ours, AutoTokenizer.from_pretrained(DEMO)
+
+
+@pytest.fixture(params=["shaped", "demo"])
+def pair(request, frontend, peer, demo_pair):
+    return (frontend, peer) if request.param == "shaped" else demo_pair
+
+
 @pytest.mark.parametrize("seed", range(200))
-def test_prompt_equals_that_of_transformers(frontend, peer, seed):
+def test_prompt_equals_that_of_transformers(pair, seed):
+    frontend, peer = pair
     rng = Random(seed)
     messages, tools = conversation(rng), declared(rng)
     kwargs = options(rng, frontend.describe()["template_variables"])
@@ -126,7 +146,8 @@ def test_prompt_equals_that_of_transformers(frontend, peer, seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_continued_prompt_equals_that_of_transformers(frontend, peer, seed):
+def test_continued_prompt_equals_that_of_transformers(pair, seed):
+    frontend, peer = pair
     rng = Random(seed)
     messages = conversation(rng)
     messages.append({"role": "assistant", "content": text(rng).replace("</think>", "")})

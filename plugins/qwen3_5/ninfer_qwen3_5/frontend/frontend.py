@@ -18,7 +18,7 @@ from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_qwen3_5.frontend.budget import BudgetFactory
 from ninfer_qwen3_5.frontend.channels import ChannelRules, Mark
-from ninfer_qwen3_5.frontend.prompt import PromptPreparer
+from ninfer_qwen3_5.frontend.prompt import PromptPreparer, refuse_half_characters
 from ninfer_qwen3_5.frontend.session import OutputRules, Session
 from ninfer_qwen3_5.frontend.stops import StopStrings
 from ninfer_qwen3_5.frontend.template import ChatTemplate
@@ -82,6 +82,8 @@ class Qwen35Frontend:
         return Session(rules, prepared.starts_in, matcher)
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Raises InvalidPrompt for text with half a character in it."""
+        refuse_half_characters(text, "text")
         tokenizer = self._parts.tokenizer
         return tokenizer.encode(text) if special else tokenizer.encode_plain(text)
 

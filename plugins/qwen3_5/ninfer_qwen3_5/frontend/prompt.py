@@ -75,7 +75,7 @@ class PromptPreparer:
     def _encode(self, text: str, field: str) -> Encoded:
         if not text:
             raise InvalidPrompt(f"the prompt is empty; {field} must not be", param=field)
-        _refuse_half_characters(text, field)
+        refuse_half_characters(text, field)
         limited = encode_limited(self._tokenizer, text, self._max_context)
         if len(limited.encoded.ids) > self._max_context:
             raise ContextLengthExceeded(len(limited.encoded.ids), self._max_context)
@@ -162,7 +162,7 @@ def _check_choice(prompt: PromptInput) -> None:
         )
 
 
-def _refuse_half_characters(text: str, field: str) -> None:
+def refuse_half_characters(text: str, field: str) -> None:
     """JSON can spell half of a surrogate pair; no tokenizer can represent it."""
     try:
         text.encode()

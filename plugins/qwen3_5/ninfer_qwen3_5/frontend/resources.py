@@ -101,9 +101,16 @@ def _templates(
     """By name. A given file wins over ``chat_template.jinja``, and that over the tokenizer's."""
     if template_file is not None:
         return {DEFAULT_TEMPLATE: _read_template(Path(template_file))}
+    declared = _declared_templates(tokenizer_config)
     own_file = artifact.resource(COMPONENT, TEMPLATE)
     if own_file is not None:
-        return {DEFAULT_TEMPLATE: _template_text(own_file, TEMPLATE)}
+        text = _template_text(own_file, TEMPLATE)
+        if declared.get(DEFAULT_TEMPLATE) != text:  # else the file was made from the list
+            return {DEFAULT_TEMPLATE: text}
+    return declared
+
+
+def _declared_templates(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     declared = tokenizer_config.get("chat_template")
     if declared is None:
         return {}
