@@ -179,7 +179,10 @@ class OutputSession(Protocol):
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
-        """Ids that end the output wherever they appear; empty under ``ignore_eos``."""
+        """Ids that end the output wherever they appear.
+
+        The request's own and, unless ``ignore_eos``, the end-of-sequence ids.
+        """
         ...
 
     def masks(self) -> MaskProvider | None:
