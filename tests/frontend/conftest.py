@@ -16,7 +16,7 @@ from tokenizers.trainers import BpeTrainer
 from ninfer_core.contract.events import Channel, Delta
 from ninfer_core.contract.frontend import Frontend, OutputPreview, OutputSession, OutputSpan
 from ninfer_core.contract.instance import FrontendRequest
-from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.requests import ChatOptions, GenerationOptions, PromptInput
 from ninfer_qwen3_5.frontend import open_frontend
 
 HERE = Path(__file__).parent
@@ -202,8 +202,6 @@ def play(frontend: Frontend) -> Callable[..., Run]:
 
 
 def chat_prompt(thinking: bool, tools: Sequence[Mapping[str, Any]] = ()) -> PromptInput:
-    from ninfer_core.contract.requests import ChatOptions
-
     return PromptInput(
         messages=[{"role": "user", "content": "hi"}],
         tools=tools,

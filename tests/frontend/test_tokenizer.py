@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
 
 from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
@@ -18,8 +19,6 @@ def tokenizer(raw_tokenizer):
 
 
 def test_byte_alphabet_is_that_of_the_byte_level_decoder(raw_tokenizer):
-    from tokenizers.pre_tokenizers import ByteLevel
-
     for byte in range(256):
         symbols = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(chr(byte))
         assert decode_symbols(symbols[0][0]) == chr(byte).encode()
@@ -83,6 +82,20 @@ def test_tokens_of_the_config_alone_get_their_declared_ids(raw_tokenizer):
     assert tokenizer.encode("<|audio_start|><tts_pad>") == [size, size + 1]
     assert tokenizer.special_ids >= {size}
     assert tokenizer.bytes_of(size + 1) == b"<tts_pad>"
+
+
+def test_a_declared_token_of_the_base_vocabulary_becomes_an_added_one(raw_tokenizer):
+    (word,) = raw_tokenizer.encode(" fox").ids
+    declared = {str(word): {"content": "\u0120fox", "special": True}}
+    tokenizer = TextTokenizer(raw_tokenizer.to_str().encode(), declared)
+    assert tokenizer.special_ids >= {word}
+    assert tokenizer.vocab_size == raw_tokenizer.get_vocab_size()
+
+
+@pytest.mark.parametrize("declared", [[1], {"x": {"content": "a"}}, {"900": {}}, {"900": "a"}])
+def test_malformed_declarations_are_an_error(raw_tokenizer, declared):
+    with pytest.raises(NinferError, match="added_tokens_decoder"):
+        TextTokenizer(raw_tokenizer.to_str().encode(), declared)
 
 
 @pytest.mark.parametrize("gap", [1, 40])

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from ninfer_core.contract.events import Channel, FinishReason
-from ninfer_core.contract.requests import ChatOptions, PromptInput, ToolChoice
+from ninfer_core.contract.frontend import OutputSpan
+from ninfer_core.contract.requests import ChatOptions, GenerationOptions, PromptInput, ToolChoice
 
 END = "<|im_end|>"
 USER = [{"role": "user", "content": "hi"}]
@@ -70,9 +71,6 @@ def test_several_calls_have_their_own_index_and_id(play, tools):
 
 
 def test_ids_differ_between_requests_but_not_between_previews(frontend, tools):
-    from ninfer_core.contract.frontend import OutputSpan
-    from ninfer_core.contract.requests import GenerationOptions
-
     prepared = frontend.prepare(
         PromptInput(messages=USER, tools=tools, chat=ChatOptions(thinking=False))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
@@ -12,6 +12,8 @@ from tokenizers.normalizers import NFC
 
 from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
+
+_FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 
 
 class Encoded(NamedTuple):
@@ -103,25 +105,27 @@ def _load(data: bytes) -> Tokenizer:
 def _declare(tokenizer: Tokenizer, declared: Mapping[str, Any]) -> None:
     """Add the tokens that only ``tokenizer_config.json`` names."""
     known = tokenizer.get_added_tokens_decoder()
-    missing = sorted((int(i), token) for i, token in declared.items() if int(i) not in known)
-    for token_id, fields in missing:
-        content = str(fields["content"])
-        if tokenizer.token_to_id(content) is None:
-            tokenizer.add_tokens(
-                [
-                    AddedToken(
-                        content,
-                        special=bool(fields.get("special", False)),
-                        normalized=bool(fields.get("normalized", False)),
-                    )
-                ]
-            )
-        if tokenizer.token_to_id(content) != token_id:
+    for token_id, token in sorted(_declared_tokens(declared), key=lambda entry: entry[0]):
+        if token_id in known:
+            continue
+        tokenizer.add_tokens([token])
+        if tokenizer.token_to_id(token.content) != token_id:
             raise NinferError(
-                f"tokenizer_config.json gives {content!r} the id {token_id}, tokenizer.json gives "
-                f"it {tokenizer.token_to_id(content)}",
+                f"tokenizer_config.json gives {token.content!r} the id {token_id}, tokenizer.json "
+                f"gives it {tokenizer.token_to_id(token.content)}",
                 hint="take both files from one checkpoint",
             )
+
+
+def _declared_tokens(declared: Mapping[str, Any]) -> Iterator[tuple[int, AddedToken]]:
+    try:
+        for token_id, fields in declared.items():
+            flags = {name: bool(fields.get(name, False)) for name in _FLAGS}
+            yield int(token_id), AddedToken(str(fields["content"]), **flags)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NinferError(
+            f"tokenizer_config.json: added_tokens_decoder is malformed: {error!r}"
+        ) from error
 
 
 def _is_divisible(tokenizer: Tokenizer, added: Mapping[int, AddedToken]) -> bool:
