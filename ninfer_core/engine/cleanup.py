@@ -10,7 +10,7 @@ from ninfer_core.contract.errors import EngineFailure, Unavailable
 from ninfer_core.contract.events import Failed
 from ninfer_core.contract.program import Program
 from ninfer_core.engine.contexts import ContextDriver
-from ninfer_core.engine.lifecycle import Ask, Message, Submit
+from ninfer_core.engine.lifecycle import Abandon, Ask, Message, Submit
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
 from ninfer_core.engine.states import RUNNABLE, RequestState, Transitions
@@ -62,6 +62,8 @@ class Cleanup:
         """Answer what never reached the worker's tables."""
         if isinstance(message, Submit):
             self.complete([message.record], failure)
+        elif isinstance(message, Abandon):
+            message.record.response.release()
         elif isinstance(message, Ask):
             message.answer.set_exception(Unavailable("the engine is no longer available"))
 

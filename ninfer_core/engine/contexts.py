@@ -173,6 +173,7 @@ class ContextDriver:
     def _undone(self, record: RequestRecord, result: Aborted, source: CheckpointRef | None) -> None:
         if record.state is RequestState.PAUSING:
             assert record.before_pause is not None
+            record.pause_aborts += 1
             self._transitions.move(record, record.before_pause)
             return
         self._scheduler.leave(record)

@@ -77,7 +77,7 @@ class EngineCore:
         )
         self.pressure = pressure = Pressure(program, scheduler, resources, contexts)
         self.admission = Admission(scheduler, queue, resources, contexts, pressure, endings, events)
-        self.permits = PermitDesk(program, scheduler, contexts, pressure, endings)
+        self.permits = PermitDesk(program, scheduler, pressure, endings)
         self.units = UnitRunner(program, scheduler, self.permits)
         accounting = Accounting(scheduler, transitions, metrics, clock)
         self.publisher = Publisher(program, accounting, endings, clock)

@@ -9,7 +9,6 @@ from ninfer_core.contract.program import Program
 from ninfer_core.contract.resources import NeverFits, Shortfall
 from ninfer_core.contract.units import Permit, UnitKind, UnitNeed
 from ninfer_core.engine.admission import never_fits, no_room
-from ninfer_core.engine.contexts import ContextDriver
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.pressure import Pressure
 from ninfer_core.engine.request_record import RequestRecord
@@ -60,59 +59,74 @@ class PermitDesk:
         self,
         program: Program,
         scheduler: Scheduler,
-        contexts: ContextDriver,
         pressure: Pressure,
         endings: Endings,
     ) -> None:
         self._program = program
         self._scheduler = scheduler
-        self._contexts = contexts
         self._pressure = pressure
         self._endings = endings
-        self.held: list[Permit] = []
+        self._held: list[Permitted] = []
         self._last_short: Shortfall | None = None
+        self._hoping = False
 
     def collect(self) -> PermittedUnits:
         """Permits for all control and decode rows and for one chunk, in permit order.
 
-        When every resident lacks room and nobody can make way, the youngest ends with Infeasible.
+        The chunk goes to the head of the rotation; one that lacked room before asks again where its
+        ticket stands, so that younger rows cannot take the room away from it. When every resident
+        lacks room and nobody can make way, the youngest ends with Infeasible.
         """
         units = PermittedUnits()
+        self._hoping = False
         chunks = self._scheduler.chunk_order()
+        late = []
         for record in self._scheduler.permit_order():
-            if record.state not in CHUNKED or record is chunks[0]:
+            if record.state not in CHUNKED:
                 self._try(record, units)
-        for record in chunks[1:]:
-            if units.chunk:
-                break
-            self._try(record, units)
-        if not units and not self._contexts.open and self._scheduler.stalled():
+            elif record is chunks[0] or record.blocked:
+                self._try_chunk(record, units)
+            else:
+                late.append(record)
+        for record in chunks:
+            if record in late:
+                self._try_chunk(record, units)
+        if not units and not self._hoping and self._scheduler.stalled():
             self._break_stall()
         return units
 
     def launched(self) -> None:
         """The permits have gone to the Program with their units."""
-        self.held.clear()
+        for row in self._held:
+            row.record.permitted = False
+        self._held.clear()
 
     def give_back(self) -> None:
         """Settle what was permitted and will not be launched."""
-        while self.held:
-            permit = self.held.pop()
-            if not permit.consumed:
-                self._program.settle(permit)
+        while self._held:
+            row = self._held.pop()
+            row.record.permitted = False
+            if not row.permit.consumed:
+                self._program.settle(row.permit)
+
+    def _try_chunk(self, record: RequestRecord, units: PermittedUnits) -> None:
+        if not units.chunk:
+            self._try(record, units)
 
     def _try(self, record: RequestRecord, units: PermittedUnits) -> None:
         if record.state not in RUNNABLE:
             return
         permit = self._permit(record)
         if permit is not None:
-            self.held.append(permit)
-            units.add(Permitted(record, permit))
+            row = Permitted(record, permit)
+            record.permitted = True
+            self._held.append(row)
+            units.add(row)
 
     def _permit(self, record: RequestRecord) -> Permit | None:
         sequence, need = record.held_sequence(), self._need(record)
         outcome = self._program.reserve(sequence, need)
-        while isinstance(outcome, Shortfall) and self._pressure.relieve(record, outcome):
+        while isinstance(outcome, Shortfall) and self._make_room(record, outcome):
             outcome = self._program.reserve(sequence, need)
         record.blocked = isinstance(outcome, Shortfall)
         if isinstance(outcome, Permit):
@@ -121,8 +135,16 @@ class PermitDesk:
             self._endings.stop(record, never_fits(outcome))
         else:
             self._last_short = outcome
-            self._pressure.pause_for(record)
         return None
+
+    def _make_room(self, record: RequestRecord, short: Shortfall) -> bool:
+        """Give something up for ``record``; False when that brought nothing, or not yet."""
+        if self._pressure.relieve(record, short):
+            return True
+        paused = len(self._scheduler.paused)
+        if self._pressure.pause_for(record):
+            self._hoping = True
+        return len(self._scheduler.paused) > paused
 
     def _need(self, record: RequestRecord) -> UnitNeed:
         control = 0

@@ -45,6 +45,7 @@ class RequestRecord:
 
     ``limit_reason`` is the finish that reaching ``rules.max_new_tokens`` means; ``immediate``
     requests need no model; ``forced`` are tokens that the next control unit must append;
+    ``blocked`` says that the last asked permit was refused, ``permitted`` that one is held now;
     ``doomed`` is an end that waits for a stable boundary, ``ending`` the end that came.
     """
 
@@ -74,8 +75,10 @@ class RequestRecord:
     stop_match: str | int | None = None
     started: bool = False
     blocked: bool = False
+    permitted: bool = False
     bypassed: int = 0
     bind_aborts: int = 0
+    pause_aborts: int = 0
     refused_sources: set[CheckpointRef] = field(default_factory=set)
     forced: tuple[int, ...] = ()
     tokens: list[int] = field(default_factory=list)

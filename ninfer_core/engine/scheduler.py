@@ -9,6 +9,8 @@ from ninfer_core.engine.queue import by_ticket
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.states import CHUNKED, RUNNABLE, RequestState
 
+_PAUSE_ATTEMPTS = 3
+
 
 class Scheduler:
     """Lanes, residents and paused requests in ticket order, and the prefill rotation.
@@ -56,6 +58,7 @@ class Scheduler:
 
     def progressed(self, record: RequestRecord) -> None:
         """New progress, or the end, closes a protected resume."""
+        record.pause_aborts = 0
         if self.protected is record:
             self.protected = None
 
@@ -79,13 +82,16 @@ class Scheduler:
         self._rotation.append(record)
 
     def victims(self, older_than: RequestRecord) -> list[RequestRecord]:
-        """Residents that may be paused for ``older_than``, youngest first."""
+        """Residents that may be paused for ``older_than``, youngest first. One whose pause was
+        undone several times in a row is left alone until it has moved on."""
         return [
             record
             for record in reversed(self.residents)
             if record.ticket > older_than.ticket
             and record.state in RUNNABLE
             and record is not self.protected
+            and not record.permitted
+            and record.pause_aborts < _PAUSE_ATTEMPTS
         ]
 
     def has_resident_older_than(self, record: RequestRecord) -> bool:

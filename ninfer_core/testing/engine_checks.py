@@ -73,4 +73,5 @@ def check_law(record: RequestRecord, burst: int, vocab: int) -> None:
     assert all(token not in stops for token in record.tokens[:-1]), "went on after a stop"
     if record.ending is FinishReason.STOP_TOKEN:
         assert record.tokens[-1] in stops
-    assert budget is None or closed or len(record.tokens) <= max(budget, 1) + burst
+    may_be_open = budget is None or len(record.tokens) <= max(budget, 1) + burst
+    assert closed or may_be_open, "closing was never forced"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ninfer_core.contract.cache import CachePolicy
-from ninfer_core.contract.errors import Overloaded, RequestError
+from ninfer_core.contract.errors import Infeasible, Overloaded, RequestError
 from ninfer_core.contract.events import (
     Failed,
     Finished,
@@ -148,10 +148,11 @@ class EngineHarness:
     def step(self, count: int = 1) -> Activity:
         for _ in range(count):
             self.steps += 1
+            self.program.journal.short_binds.clear()
             self.activity = self.core.step()
-            self.check()
             reason = self.lifecycle.availability().reason
             assert reason is None or "fault" in reason, f"{reason}: {self.describe()}"
+            self.check()
         return self.activity
 
     def run_dry(self, limit: int = 4000) -> None:
@@ -200,6 +201,10 @@ class EngineHarness:
         if new is RequestState.PAUSING:
             others = self.core.intake.open.values()
             assert any(r.ticket < subject.ticket for r in others), "paused for nobody older"
+        if old is RequestState.WAITING and new is RequestState.MATERIALIZING:
+            self._check_turn(subject)
+        if isinstance(subject.ending, Infeasible) and new is not RequestState.ENDED:
+            self._check_infeasible(subject)
         if old is not RequestState.MATERIALIZING or new not in RUNNABLE:
             return
         if subject.ticket in self._admitted:
@@ -210,6 +215,24 @@ class EngineHarness:
             if record.state is RequestState.WAITING and record.ticket < subject.ticket:
                 self._overtaken[record.ticket] += 1
                 assert self._overtaken[record.ticket] <= reach, "overtaken too often"
+
+    def _check_turn(self, record: RequestRecord) -> None:
+        """Whoever waits with an older ticket was tried in this cycle and had no room."""
+        for other in self.core.intake.open.values():
+            if other.state is RequestState.WAITING and other.ticket < record.ticket:
+                assert other.ticket in self.program.journal.short_binds, "out of turn"
+
+    def _check_infeasible(self, record: RequestRecord) -> None:
+        """Nobody is given up while others, who could be paused, hold room."""
+        if "no room" not in str(record.ending):
+            return
+        pauses_fail = any(self.edges[RequestState.PAUSING, state] for state in RUNNABLE)
+        if pauses_fail or not self.program.config.pause_kinds:
+            return
+        accounts = self.program.accounts
+        others = {o for o in accounts.owners() if accounts.held(o).pages}
+        others -= {"ballast", record.sequence}
+        assert not others, f"{record.request_id} was given up while {others} hold room"
 
     def _expect_stop(self, tracked: Tracked) -> None:
         if tracked.stop_after_step is None:
@@ -234,7 +257,7 @@ class EngineHarness:
         free = self.core.scheduler.lanes - len(lanes)
         assert (self.core.scheduler.free_lane is not None) == (free > 0), "a lane is lost"
         bound = [r for r in residents if r.sequence is not None]
-        assert len(bound) == len(self.program.contexts.sequences)
+        assert len(bound) == len(self.program.contexts.sequences), "a sequence has no request"
         assert all(r.state in RUNNABLE | _MOVING for r in residents)
 
     def _check_request(self, tracked: Tracked) -> None:

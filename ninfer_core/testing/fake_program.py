@@ -118,7 +118,10 @@ class FakeProgram:
 
     def plan_bind(self, request: BindRequest) -> PlanOutcome:
         self.faults.check("plan_bind")
-        return self.contexts.plan_bind(request)
+        outcome = self.contexts.plan_bind(request)
+        if isinstance(outcome, Shortfall):
+            self.journal.short_binds.add(request.publication_order)
+        return outcome
 
     def plan_capture(self, sequence: SequenceHandle) -> PlanOutcome:
         return NeverFits("captures", 1, 0)

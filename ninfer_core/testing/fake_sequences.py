@@ -100,10 +100,12 @@ class FakeCheckpoint:
 
 @dataclass(slots=True)
 class FakeJournal:
-    """What the fake Program did, for tests: accepted tokens by ticket, and unit row counts."""
+    """What the fake Program did, for tests: accepted tokens by ticket, unit row counts, and the
+    tickets whose bind it found no room for (a test clears them when it likes)."""
 
     committed: dict[int, list[int]] = field(default_factory=dict)
     decode_rows: list[int] = field(default_factory=list)
     chunk_tickets: list[int] = field(default_factory=list)
+    short_binds: set[int] = field(default_factory=set)
     prefilled_tokens: int = 0
     replayed_tokens: int = 0

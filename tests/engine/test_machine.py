@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -62,7 +62,9 @@ requests = st.builds(
     queue_timeout=st.sampled_from([None, None, 3.0]),
     deadline=st.sampled_from([None, None, 6.0]),
     thinking_budget=st.sampled_from([None, 0, 2, 5]),
-    consumer=st.sampled_from([ConsumerMode.STREAMING, ConsumerMode.STREAMING, ConsumerMode.AGGREGATE]),
+    consumer=st.sampled_from(
+        [ConsumerMode.STREAMING, ConsumerMode.STREAMING, ConsumerMode.AGGREGATE]
+    ),
 )
 prompts = st.one_of(
     st.lists(st.integers(3, 63), min_size=1, max_size=12),
@@ -71,7 +73,7 @@ prompts = st.one_of(
 
 
 class EngineMachine(RuleBasedStateMachine):
-    edges: Counter[Any] = Counter()
+    edges: ClassVar[Counter[Any]] = Counter()
     rules_run = 0
     failures = 0
 
@@ -152,6 +154,28 @@ class EngineMachine(RuleBasedStateMachine):
         self.count()
         self.harness.clock.advance(seconds)
         self.harness.step()
+
+    @rule(seed=st.integers(0, 50))
+    def wait_too_long(self, seed: int) -> None:
+        """A request whose queue timeout passes behind others that fill the lanes."""
+        self.submit_thinkers(SHARED[:2], [seed] * 3)
+        options = GenerationOptions(max_new_tokens=2, queue_timeout=1.0)
+        self.harness.submit([seed + 3], options)
+        self.harness.step(2)
+        self.wait(2.0)
+
+    @precondition(lambda self: self.harness.program.config.bind_whole_prompt)
+    @rule(seed=st.integers(0, 50))
+    def crowd(self, seed: int) -> None:
+        """A long prompt without room, and short ones that keep coming behind it."""
+        self.take_pages(keep_free=3)
+        room = 4 * self.harness.program.config.page_tokens
+        self.harness.submit([seed + 3] * min(room, 60), GenerationOptions(max_new_tokens=1))
+        for _ in range(8):
+            self.harness.submit([5], GenerationOptions(max_new_tokens=1))
+            self.harness.step(3)
+            self.consume()
+        self.relax()
 
     @rule(keep_free=st.integers(0, 2))
     def squeeze(self, keep_free: int) -> None:
@@ -278,7 +302,8 @@ class EngineMachine(RuleBasedStateMachine):
         EngineMachine.rules_run += 1
 
     def pick(self, data: st.DataObject, among: list[Tracked]) -> Tracked | None:
-        return data.draw(st.sampled_from(among)) if among else None
+        """By index: what is drawn itself would be kept alive for the report of a failure."""
+        return among[data.draw(st.integers(0, len(among) - 1))] if among else None
 
     def holders(self, *states: RequestState) -> list[Tracked]:
         live = [t for t in self.harness.requests if t.handle is not None]
@@ -340,7 +365,7 @@ def test_engine_over_scarce_resources() -> None:
     EngineMachine.edges.clear()
     EngineMachine.rules_run = EngineMachine.failures = 0
     run_state_machine_as_test(EngineMachine, settings=SETTINGS)
-    run_state_machine_as_test(AdoptingMachine, settings=settings(SETTINGS, max_examples=60))
+    run_state_machine_as_test(AdoptingMachine, settings=settings(SETTINGS, max_examples=90))
     taken = {f"{a.value} -> {b.value}": EngineMachine.edges[a, b] for a, b in LEGAL_EDGES}
     assert {edge: count for edge, count in taken.items() if count < 5} == {}
     assert EngineMachine.rules_run >= 2000

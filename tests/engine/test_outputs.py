@@ -30,7 +30,13 @@ from ninfer_core.contract.requests import (
 from ninfer_core.testing.engine_harness import EngineHarness
 from ninfer_core.testing.fake_frontend import text_of
 from ninfer_core.testing.fake_instance import KeepPolicy
-from ninfer_core.testing.fake_law import CLOSE_TOKENS, EMPTY_STATE, continuation, execute, next_token
+from ninfer_core.testing.fake_law import (
+    CLOSE_TOKENS,
+    EMPTY_STATE,
+    continuation,
+    execute,
+    next_token,
+)
 from ninfer_core.testing.fake_transactions import FakeConfig
 
 PROMPT = [7, 9, 11, 13, 8, 6, 5, 12, 10, 14]
@@ -184,9 +190,7 @@ def test_stop_strings_end_the_output_and_say_which(options):
 def test_a_stop_inside_a_round_accepts_a_prefix(options, burst):
     expected = expected_without_stop(PROMPT, 1, 9)
     harness = EngineHarness(FakeConfig(burst=burst))
-    result = result_of(
-        harness, PROMPT, options(20, ignore_eos=True, stop_token_ids=(expected[6],))
-    )
+    result = result_of(harness, PROMPT, options(20, ignore_eos=True, stop_token_ids=(expected[6],)))
     first = expected.index(expected[6])
     assert result.token_ids == tuple(expected[: first + 1])
     assert result.finish_reason is FinishReason.STOP_TOKEN
