@@ -35,13 +35,13 @@ class Reservation(SingleUse):
         """Host extents that can still be drawn, in the order asked for."""
         return tuple(self._extents)
 
-    def draw(self, pool: str) -> Unit:
-        """One unit. Raises :class:`PermitViolationError` past the promise or after settlement."""
+    def draw(self, pool: str, near: int = 0) -> Unit:
+        """One unit, from ``near`` on if there is one. Raises :class:`PermitViolationError` past the promise or after settlement."""
         left = self._units.get(pool, 0)
         if not left:
             raise PermitViolationError(f"nothing of pool {pool!r} is left in this reservation")
         self._units[pool] = left - 1
-        return self._ledger.pool(pool).draw()
+        return self._ledger.pool(pool).draw(near)
 
     def draw_extent(self) -> Extent:
         """The next host extent, in the order asked for."""

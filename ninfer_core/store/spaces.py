@@ -109,7 +109,7 @@ class SpaceLedger:
             )
         self._require_width(space, pages_for(tokens))
         for _ in range(missing):
-            page = space.append(grant.draw(name))
+            page = space.append(grant.draw(name, self._near(space)))
             if space.row is not None and self.tables is not None:
                 self.tables.append(space.row, _physical(page))
         return missing
@@ -189,6 +189,15 @@ class SpaceLedger:
         if space.row is not None and self.tables is not None:
             ids = tuple(_physical(page) for page in space.pages)
             require(self.tables.row(space.row) == ids, f"row {space.row} mirrors its directory")
+
+    def _near(self, space: Space) -> int:
+        """Where the next page would make one run with the last; running spaces start apart."""
+        if space.pages:
+            last = space.pages[-1].device
+            return last.location.index + 1 if last is not None else 0
+        if self.tables is None or space.row is None:
+            return 0
+        return space.row * (self.pool.capacity // self.tables.rows)
 
     def _new(self, owner: Hashable, active: bool) -> Space:
         return Space(self.pages, next(self._serials), owner, active)

@@ -60,14 +60,14 @@ class StateSlots:
     def scratch(self) -> int:
         return self.pool.capacity
 
-    def create(self, owner: Hashable, grant: Reservation) -> tuple[Slot, ClearState]:
-        """A live image in the initial state."""
-        slot = self._draw(owner, grant)
+    def create(self, owner: Hashable, grant: Reservation, near: int = 0) -> tuple[Slot, ClearState]:
+        """A live image in the initial state; the first free slot from ``near`` on, if any."""
+        slot = self._draw(owner, grant, near)
         return slot, ClearState(slot.pool, slot.index)
 
-    def receive(self, owner: Hashable, grant: Reservation) -> Slot:
+    def receive(self, owner: Hashable, grant: Reservation, near: int = 0) -> Slot:
         """A live image that the caller fills whole by a copy from elsewhere, before its use."""
-        return self._draw(owner, grant)
+        return self._draw(owner, grant, near)
 
     def fork(self, source: Slot, owner: Hashable, grant: Reservation) -> tuple[Slot, CopyState]:
         """A live image of ``owner`` that begins as a copy of ``source``, live or published."""
@@ -141,8 +141,8 @@ class StateSlots:
             live_alone = image.refs == 1 and not image.pins
             require(image.published or live_alone, f"{slot}: a live image has its owner alone")
 
-    def _draw(self, owner: Hashable, grant: Reservation) -> Slot:
-        slot = _slot(self.pool.name, grant.draw(self.pool.name))
+    def _draw(self, owner: Hashable, grant: Reservation, near: int = 0) -> Slot:
+        slot = _slot(self.pool.name, grant.draw(self.pool.name, near))
         self._images[slot] = _Image(owner)
         return slot
 

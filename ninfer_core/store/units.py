@@ -1,13 +1,13 @@
 """A fixed number of equal units (KV pages or state slots), counted as one pool.
 
 ``allocated + reserved + available == capacity`` at all times. A reservation is a count, not a set
-of units; which unit a reservation becomes is decided when it is drawn: always the lowest free one,
-so that equal histories give equal layouts.
+of units; which unit a reservation becomes is decided when it is drawn: the lowest free one from the
+asked place on, else the lowest of all, so that equal histories give equal layouts.
 """
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,11 +82,12 @@ class UnitPool:
             )
         self.reserved -= count
 
-    def draw(self) -> Unit:
-        """Turn one promised unit into an allocated one."""
+    def draw(self, near: int = 0) -> Unit:
+        """Turn one promised unit into an allocated one, the first free one from ``near`` on."""
         if not self.reserved:
             raise PermitViolationError(f"pool {self.name}: a unit drawn without a reservation")
-        index = heapq.heappop(self._free)
+        place = bisect_left(self._free, near)
+        index = self._free.pop(place if place < len(self._free) else 0)
         self._live[index] = 1
         self.reserved -= 1
         self.allocated += 1
@@ -98,7 +99,7 @@ class UnitPool:
         self._live[unit.index] = 0
         self._generations[unit.index] += 1
         self.allocated -= 1
-        heapq.heappush(self._free, unit.index)
+        insort(self._free, unit.index)
 
     def renew(self, unit: Unit) -> Unit:
         """The same unit under a new generation: earlier copies of ``unit`` become stale."""
@@ -131,6 +132,6 @@ class UnitPool:
         require(self.reserved >= 0, f"{self.name}: reserved is not negative")
         require(self.available >= 0, f"{self.name}: allocated + reserved <= capacity")
         require(
-            sorted(self._free) == [i for i in range(self.capacity) if not self._live[i]],
+            self._free == [i for i in range(self.capacity) if not self._live[i]],
             f"{self.name}: every unit is either free once or live",
         )

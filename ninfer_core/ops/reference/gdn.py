@@ -57,12 +57,16 @@ def gdn_step(
     key_heads: int,
 ) -> Tensor:
     tokens = prepare_tokens(qkv, decay, beta, state, key_heads)
-    outputs, updates = _read([state[slot] for slot in slots.tolist()], tokens)
+    sources, places = slots.tolist(), targets.tolist()
+    outputs, updates = _read([state[slot] for slot in sources], tokens)
     grouped = by_key_head(state, key_heads)
-    places = zip(slots.tolist(), targets.tolist(), strict=True)
-    rows = _factors(tokens.keys, updates, tokens.keep)
-    for (slot, target), row in zip(places, rows, strict=True):
-        _advance(grouped[slot], grouped[target], *row)
+    factors = _shaped(tokens.keys, updates, tokens.keep)
+    for first, count in _runs(sources, places):
+        source, target = sources[first], places[first]
+        key, update, keep = (x[first : first + count] for x in factors)
+        _advance(
+            grouped[source : source + count], grouped[target : target + count], key, update, keep
+        )
     return outputs
 
 
@@ -147,18 +151,37 @@ def by_key_head(state: Tensor, key_heads: int) -> Tensor:
 def _factors(
     keys: Tensor, updates: Tensor, keep: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Per row, what :func:`_advance` takes, from [R, nk, dk], [R, nv, dv] and [R, nv, 1]."""
+    """Per row, what :func:`_advance` takes."""
+    return zip(*(x.unbind() for x in _shaped(keys, updates, keep)), strict=True)
+
+
+def _shaped(keys: Tensor, updates: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """[R, nk, dk], [R, nv, dv] and [R, nv, 1] so that they broadcast over R states by key head."""
     rows, key_heads, dk = keys.shape
-    shaped = (
+    return (
         keys.view(rows, key_heads, 1, dk, 1),
         updates.view(rows, key_heads, -1, 1, updates.shape[2]),
         keep.reshape(rows, key_heads, -1, 1, 1),
     )
-    return zip(*(x.unbind() for x in shaped), strict=True)
+
+
+def _runs(sources: list[int], targets: list[int]) -> Iterator[tuple[int, int]]:
+    """First row and length of each stretch of rows whose slots and targets both count up by one.
+
+    Such a stretch is one slice of the pool: written by one call, element by element as alone.
+    """
+    first = 0
+    for row in range(1, len(sources) + 1):
+        ended = row == len(sources) or (
+            sources[row] != sources[row - 1] + 1 or targets[row] != targets[row - 1] + 1
+        )
+        if ended:
+            yield first, row - first
+            first = row
 
 
 def _advance(state: Tensor, target: Tensor, key: Tensor, update: Tensor, keep: Tensor) -> None:
-    """``target = keep S + k u^T``, all of them by key head: state [nk, nv / nk, dk, dv]."""
+    """``target = keep S + k u^T``, all of them by key head: state [..., nk, nv / nk, dk, dv]."""
     torch.mul(state, keep, out=target).addcmul_(key, update)
 
 

@@ -148,10 +148,10 @@ class Contexts:
     def _create(self, request: BindRequest, grant: Reservation) -> Sequence:
         order = next(self._orders)
         history = self._stores.histories.create(order)
-        slot, clear = self._stores.slots.create(order, grant)
-        self._state.clear_slot(clear.slot)
-        spare = self._stores.slots.receive(order, grant)
         row = self._stores.take_row()
+        slot, clear = self._stores.slots.create(order, grant, near=row)
+        self._state.clear_slot(clear.slot)
+        spare = self._stores.slots.receive(order, grant, near=self._stores.rows + row)
         self._stores.histories.bind_row(history, row)
         return Sequence(request, order, history, slot, spare, row)
 

@@ -36,6 +36,14 @@ class Executor:
         route = ChunkRoute(self.model.ops, place, torch.tensor([sequence.spare.index]))
         return self.model.forward(_ints(tokens), route, self.state)
 
+    def align(self, sequences: Rows[Sequence]) -> None:
+        """Copy states so that all lie on the side of their slot pair where most of them lie."""
+        above = [sequence for sequence in sequences if sequence.slot.index > sequence.spare.index]
+        below = [sequence for sequence in sequences if sequence.slot.index < sequence.spare.index]
+        for sequence in min(above, below, key=len):
+            self.state.copy_slot(sequence.slot.index, sequence.spare.index)
+            sequence.swap()
+
     def step(self, sequences: Rows[Sequence]) -> Tensor:
         """Run the one ledger token past each frontier, from slot to spare. Returns [B, H]."""
         import torch

@@ -58,12 +58,22 @@ class Forwards:
         return ()
 
     def decode(self, works: Rows[RowWork]) -> Tensor:
-        """One token of every row; returns logits f32[B, V]."""
+        """One token of every row; returns logits f32[B, V].
+
+        Rows run in the order of their execution rows, with their states in the same half of the
+        slots: then the states of a batch are one stretch of memory, read and written as such.
+        """
         import torch
 
         with torch.inference_mode():
             sequences = [work.sequence for work in works]
-            return self._model.logits(self._executor.step(sequences))
+            order = sorted(range(len(sequences)), key=lambda row: sequences[row].row)
+            ordered = [sequences[row] for row in order]
+            self._executor.align(ordered)
+            logits = self._model.logits(self._executor.step(ordered))
+            if order == list(range(len(order))):
+                return logits
+            return logits[torch.tensor(order).argsort()]
 
     def forced(self, works: Rows[RowWork], tokens: Rows[tuple[int, ...]]) -> None:
         """The waiting token of each row, then its forced ones but the last, which waits next."""

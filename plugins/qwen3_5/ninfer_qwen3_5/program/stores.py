@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,20 +43,17 @@ class Stores:
         )
         self.slots = self.context.slots[STATE]
         self.histories = self.context.histories
-        self._free_rows = list(reversed(range(layout.rows)))
+        self.rows = layout.rows
+        self._free_rows = list(range(layout.rows))
 
     def take_row(self) -> int:
-        """An execution row: of block tables, token counts and sampling settings."""
+        """The lowest free execution row: of block tables, token counts and sampling settings."""
         if not self._free_rows:
             raise EngineFailure("more sequences were bound than there are lanes")
-        return self._free_rows.pop()
+        return heapq.heappop(self._free_rows)
 
     def give_row(self, row: int) -> None:
-        self._free_rows.append(row)
-
-    @property
-    def rows_free(self) -> int:
-        return len(self._free_rows)
+        heapq.heappush(self._free_rows, row)
 
     def growth(self, history: History, tokens: int) -> int:
         """Pages that ``history`` lacks to hold ``tokens``."""
