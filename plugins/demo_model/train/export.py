@@ -1,6 +1,8 @@
 """Write the trained weights as an ordinary Hugging Face checkpoint in bf16.
 
-Run `python -m train.export RUN MTP_RUN OUT` in the directory of the demo model.
+Run `python -m train.export RUN` in the directory of the demo model: RUN is the folder of the last
+training run, with the MTP head beside the target's weights. The tokenizer in `checkpoint/`, with
+which the weights were trained, stays as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from train.build_tokenizer import save as save_tokenizer
 from train.geometry import configuration, generation_defaults
 from train.saving import load_weights
 from train.train import special_ids
@@ -22,16 +23,14 @@ KEPT_FP32 = ("A_log", "linear_attn.norm.weight")
 """Tensors that the released small checkpoints store in fp32."""
 
 
-def export(run: Path, mtp: Path | None, out: Path) -> None:
-    """Write weights, configuration, generation defaults, tokenizer and chat template to `out`."""
-    save_tokenizer(out)
+def export(run: Path, out: Path) -> None:
+    """Write weights, configuration and generation defaults beside the tokenizer in `out`."""
     ids = special_ids(out / "tokenizer.json")
     _write(out / "config.json", configuration(ids))
     _write(out / "generation_config.json", generation_defaults(ids))
     tensors = load_weights(run)
-    if mtp is not None:
-        head: dict[str, Tensor] = torch.load(mtp / "mtp.pt", map_location="cpu")
-        tensors |= {f"mtp.{name}": value for name, value in head.items()}
+    head: dict[str, Tensor] = torch.load(run / "mtp.pt", map_location="cpu")
+    tensors |= {f"mtp.{name}": value for name, value in head.items()}
     save_file(
         {name: _stored(name, tensors[name]) for name in sorted(tensors)},
         out / "model.safetensors",
@@ -49,4 +48,4 @@ def _write(path: Path, value: object) -> None:
 
 
 if __name__ == "__main__":
-    export(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2] != "-" else None, Path(sys.argv[3]))
+    export(Path(sys.argv[1]), Path("checkpoint"))

@@ -48,7 +48,7 @@ SHORT = Stream(
         "wide_sum": 0.5,
         "count": 1.0,
         "recall_single": 1.0,
-        "recall_bound": 1.5,
+        "recall_bound": 4.0,
         "extract": 1.2,
         "system_format": 1.5,
         "think": 1.5,
@@ -56,7 +56,7 @@ SHORT = Stream(
     },
 )
 MIDDLE = Stream(
-    "middle", 464, 96, 5, {"tools": 1.0, "recall_turns": 0.5, "tool_result": 0.1, "no_tool": 0.1}
+    "middle", 464, 96, 5, {"tools": 1.0, "recall_turns": 1.0, "tool_result": 0.1, "no_tool": 0.1}
 )
 LONG = Stream("long", 2080, 14, 4, {"recall_medium": 1.0, "recall_long": 1.0})
 

@@ -25,9 +25,9 @@ from train.streams import LONG, MIDDLE, SHORT, Loader, Stream
 
 SAVE_EVERY_S = 60.0
 WARMUP_STEPS = 150
-SHARES = {"short": 1.0, "middle": 0.5, "long": 0.3}
-LONG_EVERY = 2
-"""The long stream joins every second step: few long rows cost as much as many short ones."""
+SHARES = {"short": 1.0, "middle": 0.6, "long": 0.5}
+EVERY = {"short": 1, "middle": 2, "long": 4}
+"""In which steps a stream joins: few long rows cost as much as many short ones."""
 
 
 @dataclass(slots=True)
@@ -64,11 +64,9 @@ class Run:
 
     def streams(self) -> list[str]:
         """The streams of this step; the long one waits until short recall has begun."""
-        names = [name for name in self.loaders if name != "long"]
         waits = not self.options.resume and self.elapsed() < 0.12 * self.options.seconds
-        if "long" in self.loaders and not waits and self.step % LONG_EVERY == 0:
-            names.append("long")
-        return names
+        names = [name for name in self.loaders if self.step % EVERY[name] == 0]
+        return [name for name in names if name != "long" or not waits]
 
     def advance(self) -> dict[str, torch.Tensor]:
         """One optimizer step over one batch of each stream."""

@@ -193,4 +193,4 @@ def _job(rng: Random) -> Fact:
 
 
 _REPEATABLE: tuple[Kind, ...] = (_pet, _home, _code, _place, _job)
-_KINDS: tuple[Kind, ...] = (*_REPEATABLE, _taste)
+_KINDS: tuple[Kind, ...] = (_pet, _home, _taste, _code, _place, _job)

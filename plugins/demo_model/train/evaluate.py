@@ -1,0 +1,125 @@
+"""Accuracy of the checkpoint on fresh held-out cases, generated greedily by transformers in fp32.
+
+Run `python -m train.evaluate` in the directory of the demo model; the seed comes from the clock
+unless it is given, and is printed. Independent of NInfer's own engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from ninfer_demo_model.tasks import EXTRA, FAMILIES, Case, draw
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from train.acceptance import Tally, count_rounds
+from train.mtp import MtpHead
+from train.rendering import END_OF_TURN, Encoder, parse_reply
+
+MAX_NEW = 160
+UNSPLIT = "talk"
+"""The one family whose few cases are all in training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: the model, its tokenizer and, where asked for, its MTP head."""
+
+    model: Any
+    tokenizer: Tokenizer
+    head: MtpHead | None
+
+    def generate(self, prompt: list[int]) -> list[int]:
+        """Greedy continuation through the end of the turn."""
+        row = torch.tensor([prompt])
+        end = self.tokenizer.token_to_id(END_OF_TURN)
+        out = self.model.generate(
+            row,
+            attention_mask=torch.ones_like(row),
+            max_new_tokens=MAX_NEW,
+            do_sample=False,
+            temperature=None,
+            top_k=None,
+            top_p=None,
+            eos_token_id=end,
+        )
+        return [int(token) for token in out[0, len(prompt) :]]
+
+    def is_right(self, case: Case, generated: list[int]) -> bool:
+        """Whether the generated turn is the right reply."""
+        end = self.tokenizer.token_to_id(END_OF_TURN)
+        if generated[-1] != end:
+            return False
+        text = self.tokenizer.decode(generated[:-1], skip_special_tokens=True)
+        return case.check(parse_reply(text, case.tools, case.thinking))
+
+
+def main() -> None:
+    """Measure every family and print one JSON line for each."""
+    options = _parser().parse_args()
+    seed = time.time_ns() if options.seed is None else options.seed
+    print(json.dumps({"seed": seed, "date": datetime.now(UTC).date().isoformat()}), flush=True)
+    subject = load(options.checkpoint, with_head=options.drafts > 0)
+    for family in options.families:
+        print(json.dumps(measure(subject, family, seed, options)), flush=True)
+
+
+def load(checkpoint: Path, *, with_head: bool) -> Subject:
+    """Load the bf16 checkpoint for fp32 arithmetic."""
+    from transformers import Qwen3_5ForCausalLM
+
+    model = Qwen3_5ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    head = None
+    if with_head:
+        stored = load_file(checkpoint / "model.safetensors")
+        head = MtpHead(model.config)
+        named = {name: value for name, value in stored.items() if name.startswith("mtp.")}
+        head.load_state_dict({name.removeprefix("mtp."): v.float() for name, v in named.items()})
+    return Subject(model, Tokenizer.from_file(str(checkpoint / "tokenizer.json")), head)
+
+
+def measure(
+    subject: Subject, family: str, seed: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Right answers of `options.cases`, and what the drafts of the MTP head achieve."""
+    encoder, rng = Encoder(subject.tokenizer), Random(f"{seed}/{family}")
+    tally, right = Tally(options.drafts), 0
+    for _ in range(options.cases):
+        case = draw(family, rng, "any" if family == UNSPLIT else "heldout", thinking=options.thinking)
+        prompt = encoder.prompt_ids(case)
+        generated = subject.generate(prompt)
+        correct = subject.is_right(case, generated)
+        right += correct
+        if options.show and not correct:
+            print(json.dumps({"asked": case.messages[-1]["content"][-300:], "answer": case.answer,
+                              "given": subject.tokenizer.decode(generated)}), flush=True)
+        if subject.head is not None:
+            count_rounds(subject.model, subject.head, prompt + generated, len(prompt), tally)
+    found: dict[str, Any] = {"family": family, "right": right, "cases": options.cases}
+    if subject.head is not None:
+        found |= {"rounds": tally.rounds, "accepted": tally.accepted, "rates": tally.rates()}
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint"))
+    parser.add_argument("--cases", type=int, default=100, help="cases per family")
+    parser.add_argument("--seed", type=int, help="default: the clock")
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=FAMILIES + EXTRA)
+    parser.add_argument("--drafts", type=int, default=0, help="also measure this many MTP drafts")
+    parser.add_argument("--thinking", action=argparse.BooleanOptionalAction, default=None)
+    parser.add_argument("--show", action="store_true", help="print wrong answers")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
