@@ -36,7 +36,10 @@ class Reservation(SingleUse):
         return tuple(self._extents)
 
     def draw(self, pool: str, near: int = 0) -> Unit:
-        """One unit, from ``near`` on if there is one. Raises :class:`PermitViolationError` past the promise or after settlement."""
+        """One unit, from ``near`` on if there is one.
+
+        Raises :class:`PermitViolationError` past the promise or after settlement.
+        """
         left = self._units.get(pool, 0)
         if not left:
             raise PermitViolationError(f"nothing of pool {pool!r} is left in this reservation")

@@ -130,8 +130,8 @@ def a_refusal_keeps_what_it_had(patch) -> None:
 
 
 def the_last_unit_is_given_twice(patch) -> None:
-    def draw(self) -> Unit:
-        unit = original(self)
+    def draw(self, near: int = 0) -> Unit:
+        unit = original(self, near)
         if self.allocated == self.capacity:
             index = unit.index and unit.index - 1
             return Unit(index, self._generations[index])

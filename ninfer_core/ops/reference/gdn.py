@@ -62,11 +62,9 @@ def gdn_step(
     grouped = by_key_head(state, key_heads)
     factors = _shaped(tokens.keys, updates, tokens.keep)
     for first, count in _runs(sources, places):
-        source, target = sources[first], places[first]
-        key, update, keep = (x[first : first + count] for x in factors)
-        _advance(
-            grouped[source : source + count], grouped[target : target + count], key, update, keep
-        )
+        source = grouped.narrow(0, sources[first], count)
+        target = grouped.narrow(0, places[first], count)
+        _advance(source, target, *(x.narrow(0, first, count) for x in factors))
     return outputs
 
 
