@@ -56,12 +56,16 @@ class Engine:
         self._core: EngineCore | None = None
         self._scoring: ScoringCore | None = None
         started = clock()
-        worker = EngineWorker(factory, self._make_core, self._lifecycle)
-        self._opened = worker.start()
-        self._worker = worker
-        self._summary = _summarise(self._opened, self._options, clock() - started)
-        self._ingress = self._open_ingress()
-        self._finalizer = weakref.finalize(self, _close_worker, worker)
+        self._worker = EngineWorker(factory, self._make_core, self._lifecycle)
+        self._opened = self._worker.start()
+        self._finalizer = weakref.finalize(self, _close_worker, self._worker)
+        self._ingress: Ingress | None = None
+        try:
+            self._summary = _summarise(self._opened, self._options, clock() - started)
+            self._ingress = self._open_ingress()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def open(

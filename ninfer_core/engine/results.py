@@ -16,7 +16,18 @@ from ninfer_core.engine.request_record import RequestRecord, Stopwatch
 
 
 def terminal_event(record: RequestRecord) -> Finished | Failed:
-    """The one end of a request whose ``ending`` is known."""
+    """The one end of a request whose ``ending`` is known. A Frontend that cannot sum the output up
+    fails this request alone."""
+    try:
+        return _terminal_event(record)
+    except EngineFailure:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        return Failed(RequestError(f"the output could not be summed up: {said}"))
+
+
+def _terminal_event(record: RequestRecord) -> Finished | Failed:
     ending = record.ending
     if isinstance(ending, RequestError):
         partial = build_result(record, FinishReason.CANCELLED) if record.started else None

@@ -152,6 +152,21 @@ def test_a_preview_that_raises_ends_its_own_request_alone(options, monkeypatch, 
     assert other.response.terminal.result.finish_reason is FinishReason.OUTPUT_LIMIT
 
 
+def test_a_summary_that_raises_ends_its_own_request_alone(options, monkeypatch):
+    harness, (doomed, other) = two_decoding(options)
+
+    def boom():
+        raise Boom("the fault")
+
+    monkeypatch.setattr(doomed.record.session, "summary", boom)
+    harness.run_dry()
+    end = doomed.response.terminal
+    assert isinstance(end, Failed)
+    assert "the fault" in str(end.error)
+    assert doomed.response.shown == doomed.record.tokens
+    assert other.response.terminal.result.finish_reason is FinishReason.OUTPUT_LIMIT
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("accepted", 0), ("accepted", 2), ("boundaries", (2,)), ("boundaries", (0,))],

@@ -17,7 +17,7 @@ from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.requests import PromptInput
 from ninfer_core.contract.resources import ProgramLimits
 from ninfer_core.engine import Engine, InvalidOption
-from ninfer_core.testing.fake_frontend import text_of
+from ninfer_core.testing.fake_frontend import FakeFrontend, text_of
 from ninfer_core.testing.fake_instance import FakeScoring, fake_factory, fake_opened
 from ninfer_core.testing.fake_law import continuation
 from ninfer_core.testing.fake_transactions import FakeConfig
@@ -216,6 +216,18 @@ def test_a_start_that_fails_after_the_build_closes_the_instance():
     del opened.instance.program
     opened.instance.close = lambda: setattr(opened.instance, "closed", 1)
     with pytest.raises(AttributeError):
+        Engine(lambda: opened)
+    assert opened.instance.closed == 1
+
+
+def test_a_start_that_fails_in_the_frontend_closes_the_instance(monkeypatch):
+    opened = fake_opened()
+
+    def refuse(frontend):
+        raise ValueError("no tokenizer")
+
+    monkeypatch.setattr(FakeFrontend, "vocab_size", property(refuse))
+    with pytest.raises(ValueError, match="no tokenizer"):
         Engine(lambda: opened)
     assert opened.instance.closed == 1
 
