@@ -30,6 +30,7 @@ class Thinker:
             place += span
             while preview.forced and self.finish is None:
                 self.forced.append(preview.forced)
+                assert len(self.forced) <= 100, "the closing never ends"
                 preview = self.take(preview.forced[:control], control=True)
         return self
 

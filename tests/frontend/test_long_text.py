@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
 
 from ninfer_qwen3_5.frontend.long_text import encode_limited
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
@@ -26,6 +28,23 @@ def test_pieces_give_the_tokens_of_the_whole(tokenizer, pieces, size):
     text = "".join(pieces)
     limited = encode_limited(tokenizer, text, 1000, piece_chars=size, largest_piece_chars=4 * size)
     assert limited.complete
+    assert limited.encoded == tokenizer.encode_with_offsets(text)
+
+
+def test_a_pretokenizer_that_never_parts_is_not_parted():
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=300,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    trained.train_from_iterator(["the fox a fox"] * 9, trainer)
+    tokenizer = TextTokenizer(trained.to_str().encode())
+    text = "the fox a fox " * 20
+    limited = encode_limited(tokenizer, text, 1000, piece_chars=7, largest_piece_chars=1 << 20)
+    assert any(b" " in tokenizer.bytes_of(i).strip() for i in limited.encoded.ids)
     assert limited.encoded == tokenizer.encode_with_offsets(text)
 
 

@@ -100,6 +100,25 @@ def test_spans_and_dropped_previews_change_nothing(frontend, tools, data):
     assert interpret(frontend, prepared, tokens, sizes, options, limit, junk) == straight
 
 
+def test_previews_dropped_at_every_token_change_nothing(frontend, tools):
+    """Each dropped preview carries on with what comes at other places of the same output."""
+    call = "<tool_call>\n<function=search>\n<parameter=count>\n12\n</parameter>\n"
+    texts = [
+        f"a\n\n{call}<parameter=query>\nlong\n</parameter>\n</function>\n</tool_call>{END}",
+        f"a\n{call}</function>\n</tool_call>\n and 日本 </think>\n\nb 123{END}",
+        f"b\n<function=search>\n<parameter=query>\nx\n\n</parameter></function>\nc{END}",
+    ]
+    options = GenerationOptions(stop=("1234",))
+    for thinking in (False, True):
+        prepared = frontend.prepare(prompt_of(tools, thinking))
+        for tokens in map(frontend.tokenize, texts):
+            straight = interpret(frontend, prepared, tokens, [len(tokens)], options, None)
+            for shift in (1, 3, len(tokens) // 2):
+                junk = [(tokens * 2)[i + shift : i + shift + 5] for i in range(len(tokens))]
+                ones = [1] * len(tokens)
+                assert interpret(frontend, prepared, tokens, ones, options, None, junk) == straight
+
+
 def test_every_split_of_short_outputs_is_equal(frontend, tools):
     prepared = frontend.prepare(prompt_of(tools, True))
     for text in (

@@ -157,6 +157,15 @@ def test_a_template_without_turns_gives_no_points(opened, artifact):
     assert places(opened(artifact), [SYSTEM, USER]) == {}
 
 
+def test_a_boundary_inside_a_token_is_left_out(opened, artifact, frontend):
+    assert len(frontend.tokenize(" brown")) == 1
+    source = "{{ messages[0].content }}{% if add_generation_prompt %}own{% endif %}"
+    artifact.resources["chat_template.jinja"] = source.encode()
+    assert places(opened(artifact), [{"role": "user", "content": "a br"}]) == {}
+    found = places(opened(artifact), [{"role": "user", "content": "a brown<think>"}])
+    assert found == {"a brown<think>": Kind.RESPONSE_REPLAY}
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_points_of_growing_conversations_are_prefixes_of_what_follows(frontend, seed):
     """What a point promises: the next turn's prompt begins with the same tokens."""

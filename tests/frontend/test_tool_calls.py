@@ -225,6 +225,12 @@ def test_a_cut_call_is_told_apart(play, frontend, tools, size):
     assert [w.partition(":")[0] for w in summary.warnings] == ([] if whole else ["cut_call"])
 
 
+def test_content_before_a_cut_call_ends_without_the_layout_of_the_call(play, tools):
+    cut = FinishReason.OUTPUT_LIMIT
+    run = play(f"I look.\n\n{QUERY[:40]}", tools=tools, limit=cut, chunks=ones())
+    assert run.text() == "I look."
+
+
 @pytest.mark.parametrize("chunks", [None, ones()])
 def test_a_whole_call_before_a_cut_one_is_kept(play, tools, chunks):
     text = QUERY + "\n" + QUERY[:40]
@@ -305,7 +311,15 @@ def test_a_thought_that_ends_in_calls_has_ended(play, tools, count):
 
 
 @pytest.mark.parametrize(
-    "call_text", [QUERY[:-12], QUERY.replace("search", "erase"), "<tool_call>"]
+    "call_text",
+    [
+        QUERY[:-12],
+        QUERY.replace("search", "erase"),
+        QUERY.replace("<parameter", "stray <parameter"),
+        QUERY.replace("</function>\n", ""),
+        call("search", ("query", "x"), ("query", "y")),
+        "<tool_call>",
+    ],
 )
 def test_a_thought_that_ends_in_something_like_a_call_stays_a_thought(play, tools, call_text):
     run = play(f"hm {call_text}{END}", thinking=True, tools=tools, chunks=ones())
