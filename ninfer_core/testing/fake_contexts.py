@@ -265,6 +265,8 @@ class FakeContexts:
         if not isinstance(request.source, ResumeState):
             whole = self.config.bind_whole_prompt
             return self.pages(sequence.prompt_length if whole else sequence.frontier)
+        if not self.config.reserve_resume:
+            return self.pages(sequence.frontier)
         new = self.config.burst + len(sequence.ledger) - target
         if target < sequence.prompt_length:
             new = min(self._limits.prefill_chunk, sequence.prompt_length - target)

@@ -16,7 +16,8 @@ class FakeConfig:
     """Sizes and manners of a fake Program. ``burst`` bounds the tokens of a decode round;
     ``bind_steps``/``pause_steps`` count ``advance`` calls; ``state_lag`` tokens of a kept end must
     be replayed; ``snapshot_on_device`` keeps a Snapshot's pages instead of host bytes;
-    ``bind_whole_prompt`` wants room for the prompt before a request becomes resident."""
+    ``bind_whole_prompt`` wants room for the prompt before a request becomes resident;
+    ``reserve_resume`` False breaks the contract: a resume holds no room for what it rebuilds."""
 
     page_tokens: int = 4
     pages: int = 64
@@ -29,6 +30,7 @@ class FakeConfig:
     pause_kinds: frozenset[ResumeKind] = frozenset(ResumeKind)
     snapshot_on_device: bool = False
     bind_whole_prompt: bool = False
+    reserve_resume: bool = True
 
 
 class TransactionOwner(Protocol):

@@ -227,6 +227,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.harness.program.contexts.abort_next[PlanKind.PAUSE] = 1
         self.harness.step(3)
         self.relax()
+        self.harness.step(3)
 
     @precondition(lambda self: self.keep and self.harness.program.config.state_lag > 8)
     @rule(then=st.sampled_from(["press", "break", "cancel"]), seed=st.integers(0, 50))

@@ -186,3 +186,43 @@ def test_a_paused_request_alone_that_never_fits_again_is_infeasible(options):
     terminal = harness.requests[1].response.terminal
     assert isinstance(terminal.error, Infeasible)
     assert list(terminal.partial.token_ids) == harness.requests[1].record.tokens
+
+
+def test_a_program_that_reserves_nothing_for_a_resume_costs_time_but_nobodys_output(options):
+    config = FakeConfig(page_tokens=1, pages=20, pause_kinds=REPLAY, reserve_resume=False)
+    harness = EngineHarness(config)
+    for seed in range(3):
+        harness.submit([5 + seed] * 3, options(14, seed=seed, ignore_eos=True))
+    for seed, result in enumerate(results(harness)):
+        assert result.token_ids == law([5 + seed] * 3, seed, 14)
+
+
+def test_an_older_paused_request_takes_room_back_from_younger_residents(options):
+    config = FakeConfig(page_tokens=1, pages=24, slots=2, pause_kinds=REPLAY)
+    harness = EngineHarness(config)
+    for seed in range(2):
+        harness.submit([5 + seed] * 4, options(16, seed=seed, ignore_eos=True))
+    while not harness.core.scheduler.paused:
+        harness.step()
+    harness.submit([9] * 2, options(40, seed=2, ignore_eos=True))
+    _, second, third = (tracked.record for tracked in harness.requests)
+    while not third.started:
+        harness.step()
+    assert second.state is RequestState.PAUSED
+    harness.cancel(harness.requests[0])
+    seen = states_seen(harness, 3)
+    while second.state is RequestState.PAUSED:
+        harness.step()
+    harness.run_dry()
+    assert second.tokens == list(law([6] * 4, 1, 16))
+    assert RequestState.PAUSING in seen
+    harness.check_released()
+
+
+def test_a_head_alone_that_finds_no_room_is_infeasible_not_a_hang(options):
+    harness = EngineHarness()
+    harness.program.accounts.take("ballast", Amount(slots=8))
+    tracked = harness.submit([5], options(2))
+    harness.run_dry()
+    assert isinstance(tracked.response.terminal.error, Infeasible)
+    assert "1 state_slots, 0 are free" in str(tracked.response.terminal.error)
