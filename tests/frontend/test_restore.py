@@ -159,7 +159,7 @@ def test_a_template_without_turns_gives_no_points(opened, artifact):
 
 def test_a_boundary_inside_a_token_is_left_out(opened, artifact, frontend):
     assert len(frontend.tokenize(" brown")) == 1
-    source = "{{ messages[0].content }}{% if add_generation_prompt %}own{% endif %}"
+    source = "{{ messages[0].content }}{% if add_generation_prompt %}own fox{% endif %}"
     artifact.resources["chat_template.jinja"] = source.encode()
     assert places(opened(artifact), [{"role": "user", "content": "a br"}]) == {}
     found = places(opened(artifact), [{"role": "user", "content": "a brown<think>"}])

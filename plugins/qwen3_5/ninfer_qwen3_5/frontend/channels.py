@@ -136,13 +136,13 @@ class ChannelParser:
         return self._follow(self._call.feed(met.call, sink), sink, armed)
 
     def _follow(self, outcome: Outcome, sink: Sink, armed: bool) -> str | None:
-        """Go on after the open call took something."""
+        """Go on after the open call took something.
+
+        A call that was one begins a new stretch, with which line breaks withheld before the call
+        are dropped as layout; after anything else the old stretch goes on.
+        """
         call = self._call
-        if call is None:
-            return None
-        if call.started:
-            self._stretch.drop_breaks()
-        if outcome.stage not in (Stage.DONE, Stage.REJECTED):
+        if call is None or outcome.stage not in (Stage.DONE, Stage.REJECTED):
             return None
         self._call = None
         if call.started:

@@ -96,10 +96,6 @@ class Stretch:
         self._matched = self._stops.start
         self._show(pending, sink)
 
-    def drop_breaks(self) -> None:
-        """The withheld line breaks are layout."""
-        self._breaks = 0
-
     def finish(self, sink: Sink) -> None:
         """No mark comes any more: line breaks are text."""
         self.flush(sink)
