@@ -74,8 +74,8 @@ class Program(Protocol):
         ...
 
     def plan_bind(self, request: BindRequest) -> PlanOutcome:
-        """Make a sequence resident. A plan from a ResumeState covers, in all pools, the old frontier
-        and the first new unit; that room stays with the sequence until the unit commits, and its
+        """Make a sequence resident. A plan from a ResumeState covers the old frontier and the first
+        new unit in all pools; that room stays with the sequence until the unit commits, and its
         ``reserve`` calls draw on it."""
         ...
 

@@ -168,13 +168,18 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 50))
     def crowd(self, seed: int) -> None:
         """A long prompt without room, and short ones that keep coming behind it."""
+        self.start_over()
+        self.harness.submit([5], GenerationOptions(max_new_tokens=40, ignore_eos=True))
+        self.harness.step(3)
         self.take_pages(keep_free=3)
         room = 4 * self.harness.program.config.page_tokens
-        self.harness.submit([seed + 3] * min(room, 60), GenerationOptions(max_new_tokens=1))
+        self.harness.submit([seed + 3] * room, GenerationOptions(max_new_tokens=1))
         for _ in range(8):
             self.harness.submit([5], GenerationOptions(max_new_tokens=1))
             self.harness.step(3)
             self.consume()
+            self.relax()
+            self.take_pages(keep_free=3)
         self.relax()
 
     @rule(keep_free=st.integers(0, 2))
@@ -234,11 +239,7 @@ class EngineMachine(RuleBasedStateMachine):
     def adopt_and(self, then: str, seed: int) -> None:
         """A request that replays behind a kept end makes way for an older one, or is cancelled."""
         self.count()
-        self.relax()
-        for tracked in self.harness.requests:
-            if tracked.handle is not None:
-                self.harness.close(tracked)
-        self.harness.run_dry()
+        self.start_over()
         options = GenerationOptions(sampling=SamplingParams(seed=seed), ignore_eos=True)
         self.harness.submit([5, 4, seed + 3], options)
         turn = self.harness.submit(SHARED[:12], replace(options, max_new_tokens=3))
@@ -314,6 +315,14 @@ class EngineMachine(RuleBasedStateMachine):
         accounts = self.harness.program.accounts
         spare = max(0, accounts.free.pages - keep_free)
         accounts.take("ballast", Amount(pages=spare))
+
+    def start_over(self) -> None:
+        """Close every request and give all room back."""
+        self.relax()
+        for tracked in self.harness.requests:
+            if tracked.handle is not None:
+                self.harness.close(tracked)
+        self.harness.run_dry()
 
     def cancel_first(self, state: RequestState) -> None:
         self.step_until(lambda: bool(self.holders(state)))
