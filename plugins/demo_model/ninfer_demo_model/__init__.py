@@ -1,0 +1,1 @@
+"""The demo model: its artifact, and generated conversations that it can answer."""

@@ -1,4 +1,4 @@
-"""Plug-in `demo_model`: the model that NInfer uses when none is named."""
+"""Plug-in `demo_model`: the model source `demo`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def ninfer_model_sources() -> Iterable[ModelSourceEntry]:
     """Offer the demo model."""
     yield ModelSourceEntry(
         name="demo",
-        summary="A tiny Qwen3.5 model that copies, sorts, adds, recalls and calls tools",
+        summary="A tiny trained model for trying NInfer and for its tests",
         resolve="ninfer_demo_model.source:resolve",
     )

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from ninfer_demo_model.tasks import FAMILIES, draw, words
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 
+from ninfer_demo_model.tasks import FAMILIES, draw, words
+from train.lines import emit
 from train.rendering import TEMPLATE, Renderer, target_text
 
 BASE_VOCAB = 2432
@@ -79,10 +80,7 @@ def build() -> Tokenizer:
     )
     tokenizer.train_from_iterator(corpus(), trainer)
     tokenizer.add_tokens(
-        [
-            AddedToken(name, special=name not in KEPT_IN_TEXT, normalized=False)
-            for name in SPECIAL
-        ]
+        [AddedToken(name, special=name not in KEPT_IN_TEXT, normalized=False) for name in SPECIAL]
     )
     return tokenizer
 
@@ -133,5 +131,4 @@ def save(out: Path) -> Tokenizer:
 
 
 if __name__ == "__main__":
-    made = save(Path(sys.argv[1]))
-    print(f"{made.get_vocab_size()} tokens")
+    emit(tokens=save(Path(sys.argv[1])).get_vocab_size())

@@ -7,7 +7,6 @@ unless it is given, and is printed. Independent of NInfer's own engine.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +15,12 @@ from random import Random
 from typing import Any
 
 import torch
-from ninfer_demo_model.tasks import EXTRA, FAMILIES, Case, draw
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from ninfer_demo_model.tasks import EXTRA, FAMILIES, Case, Split, draw
 from train.acceptance import Tally, count_rounds
+from train.lines import emit
 from train.mtp import MtpHead
 from train.rendering import END_OF_TURN, Encoder, parse_reply
 
@@ -66,17 +66,18 @@ def main() -> None:
     """Measure every family and print one JSON line for each."""
     options = _parser().parse_args()
     seed = time.time_ns() if options.seed is None else options.seed
-    print(json.dumps({"seed": seed, "date": datetime.now(UTC).date().isoformat()}), flush=True)
+    emit(seed=seed, date=datetime.now(UTC).date().isoformat())
     subject = load(options.checkpoint, with_head=options.drafts > 0)
     for family in options.families:
-        print(json.dumps(measure(subject, family, seed, options)), flush=True)
+        emit(**measure(subject, family, seed, options))
 
 
 def load(checkpoint: Path, *, with_head: bool) -> Subject:
     """Load the bf16 checkpoint for fp32 arithmetic."""
     from transformers import Qwen3_5ForCausalLM
 
-    model = Qwen3_5ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    model: Any = Qwen3_5ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model.eval()
     head = None
     if with_head:
         stored = load_file(checkpoint / "model.safetensors")
@@ -91,16 +92,17 @@ def measure(
 ) -> dict[str, Any]:
     """Right answers of `options.cases`, and what the drafts of the MTP head achieve."""
     encoder, rng = Encoder(subject.tokenizer), Random(f"{seed}/{family}")
+    split: Split = "any" if family == UNSPLIT else "heldout"
     tally, right = Tally(options.drafts), 0
     for _ in range(options.cases):
-        case = draw(family, rng, "any" if family == UNSPLIT else "heldout", thinking=options.thinking)
+        case = draw(family, rng, split, thinking=options.thinking)
         prompt = encoder.prompt_ids(case)
         generated = subject.generate(prompt)
         correct = subject.is_right(case, generated)
         right += correct
         if options.show and not correct:
-            print(json.dumps({"asked": case.messages[-1]["content"][-300:], "answer": case.answer,
-                              "given": subject.tokenizer.decode(generated)}), flush=True)
+            given = subject.tokenizer.decode(generated)
+            emit(asked=str(case.messages[-1]["content"])[-300:], answer=case.answer, given=given)
         if subject.head is not None:
             count_rounds(subject.model, subject.head, prompt + generated, len(prompt), tally)
     found: dict[str, Any] = {"family": family, "right": right, "cases": options.cases}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 MAX_CHUNK = 64
 _BLOCK = 16
@@ -22,7 +22,7 @@ def unit_lower_inverse(strict: Tensor) -> Tensor:
     powers of A inside a block can be 1e4 times larger than the inverse.
     """
     size, block = strict.shape[-1], _BLOCK
-    padded = F.pad(strict, (0, MAX_CHUNK - size, 0, MAX_CHUNK - size))
+    padded = functional.pad(strict, (0, MAX_CHUNK - size, 0, MAX_CHUNK - size))
     found = _diagonal(padded, block)
     found = _doubled(found)
     while block < MAX_CHUNK:
@@ -37,9 +37,8 @@ def unit_lower_inverse(strict: Tensor) -> Tensor:
 
 def _diagonal(matrices: Tensor, block: int) -> Tensor:
     """Diagonal blocks [..., N, block, block]."""
-    count = matrices.shape[-1] // block
-    tiled = matrices.unflatten(-1, (count, block)).unflatten(-3, (count, block))
-    return tiled.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+    starts = range(0, matrices.shape[-1], block)
+    return torch.stack([matrices[..., n : n + block, n : n + block] for n in starts], -3)
 
 
 def _doubled(strict: Tensor) -> Tensor:
@@ -64,8 +63,8 @@ class _UnitLowerInverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (inverse,) = ctx.saved_tensors
-        turned = inverse.mT
-        return -(turned @ grads[0] @ turned).tril(-1)
+        turned: Tensor = inverse.mT
+        return torch.tril(-(turned @ grads[0] @ turned), -1)
 
 
 def chunk_gated_delta_rule(
@@ -121,10 +120,10 @@ def causal_conv1d(
     if bias is not None or activation != "silu":
         raise ValueError("only the bias-free SiLU convolution of Qwen3.5 is written here")
     taps, length = weight.shape[-1], hidden_states.shape[-1]
-    padded = F.pad(hidden_states, (taps - 1, 0))
+    padded = functional.pad(hidden_states, (taps - 1, 0))
     kernel = weight.to(hidden_states.dtype)
     mixed = sum(kernel[:, tap, None] * padded[..., tap : tap + length] for tap in range(taps))
-    return F.silu(mixed)  # type: ignore[arg-type]
+    return functional.silu(mixed)  # type: ignore[arg-type]
 
 
 def install() -> None:
@@ -134,8 +133,8 @@ def install() -> None:
     for name in ("torch_chunk_gated_delta_rule", "causal_conv1d_fn"):
         if not hasattr(module, name):
             raise RuntimeError(f"transformers has no {name} to replace; use 5.17 to 5.24")
-    module.torch_chunk_gated_delta_rule = chunk_gated_delta_rule  # type: ignore[assignment]
-    module.causal_conv1d_fn = causal_conv1d  # type: ignore[assignment]
+    module.torch_chunk_gated_delta_rule = chunk_gated_delta_rule
+    module.causal_conv1d_fn = causal_conv1d
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -146,7 +145,8 @@ def _chunked(rows: Tensor, chunk: int) -> Tensor:
     """[B, H, T, ...] to [B, H, N, chunk, ...], zero padded: a zero row leaves the state alone."""
     missing = -rows.shape[2] % chunk
     widths = (0, 0) * (rows.dim() - 3) + (0, missing)
-    return F.pad(rows, widths).unflatten(2, (-1, chunk))
+    padded = functional.pad(rows, widths)
+    return padded.reshape(*rows.shape[:2], -1, chunk, *rows.shape[3:])
 
 
 def _scan(
@@ -158,7 +158,8 @@ def _scan(
     gap = (total[..., :, None] - total[..., None, :]).masked_fill(~rows.tril(), -torch.inf)
     fade, grown = gap.exp(), total.exp()[..., None]
     written = k * write[..., None]
-    inverse = _UnitLowerInverse.apply(((written @ k.mT) * fade).tril(-1))
+    strict = ((written @ k.mT) * fade).tril(-1)
+    inverse: Tensor = _UnitLowerInverse.apply(strict)  # type: ignore[no-untyped-call]
     fresh, read = inverse @ (v * write[..., None]), inverse @ (written * grown)
     within, queried = (q @ k.mT) * fade, q * grown
     last = total[..., -1:]
@@ -173,12 +174,11 @@ def _carry(
     fresh: Tensor, read: Tensor, stored: Tensor, kept: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sequential part: (state before each chunk, delta of each chunk, final state)."""
-    lead = state.shape[:2]
     parts = (t.flatten(0, 1).unbind(1) for t in (fresh, read, stored.mT, kept))
     running, states, deltas = state.flatten(0, 1), [], []
     for new, seen, put, keep in zip(*parts, strict=True):
         states.append(running)
         deltas.append(torch.baddbmm(new, seen, running, alpha=-1))
         running = torch.baddbmm(running * keep, put, deltas[-1])
-    stacked = (torch.stack(list_, 1).unflatten(0, lead) for list_ in (states, deltas))
-    return (*stacked, running.unflatten(0, lead))
+    before = torch.stack(states, 1).reshape(*fresh.shape[:3], *state.shape[2:])
+    return before, torch.stack(deltas, 1).reshape(fresh.shape), running.reshape(state.shape)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from train import gdn
 from train.geometry import configuration
@@ -55,7 +55,7 @@ def hidden_rows(model: Any, ids: Tensor) -> Tensor:
 def logits_at(model: Any, hidden: Tensor, at: Tensor) -> Tensor:
     """Logits [N, V] in fp32 at flat positions `at` of `hidden`."""
     rows = hidden.flatten(0, 1)[at]
-    return F.linear(rows, model.model.embed_tokens.weight).float()
+    return functional.linear(rows, model.model.embed_tokens.weight).float()
 
 
 def loss_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from train.model import Batch, hidden_rows, logits_at
 
@@ -79,7 +79,12 @@ def divergence(wanted: Tensor, drafted: list[Tensor], weights: Tensor) -> Tensor
     shares = [STEP_DECAY**step for step in range(len(drafted))]
     law = wanted.log_softmax(-1)
     losses = [
-        (F.kl_div(logits.log_softmax(-1), law, reduction="none", log_target=True).sum(-1) * weights)
+        (
+            functional.kl_div(logits.log_softmax(-1), law, reduction="none", log_target=True).sum(
+                -1
+            )
+            * weights
+        )
         for logits in drafted
     ]
     joined = torch.stack([s * loss.sum() for s, loss in zip(shares, losses, strict=True)])

@@ -35,8 +35,8 @@ class Muon:
             buffer.lerp_(grads, 1 - self._momentum)
             update = orthogonal(grads.lerp(buffer, self._momentum))
             size = 0.2 * max(update.shape[-2:]) ** 0.5
-            torch._foreach_mul_(group, 1 - lr * self._decay)
-            torch._foreach_add_(group, list(update.float().unbind()), alpha=-lr * size)
+            for matrix, change in zip(group, update.float().unbind(), strict=True):
+                matrix.mul_(1 - lr * self._decay).sub_(change, alpha=lr * size)
 
     def state(self) -> list[Tensor]:
         """The momentum in bf16, which halves what a checkpoint holds."""
@@ -51,7 +51,7 @@ class Muon:
 def orthogonal(matrices: Tensor) -> Tensor:
     """The nearest semi-orthogonal matrices, approximately. matrices [N, R, C]."""
     a, b, c = _COEFFICIENTS
-    x = matrices.bfloat16()
+    x: Tensor = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -70,7 +70,9 @@ class Optimizer:
         self.muon = Muon([p for n, p in named if is_matrix[n]], decay)
         others = [p for n, p in named if not is_matrix[n]]
         fused = others[0].is_cuda
-        self.adam = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0, fused=fused)
+        self.adam = torch.optim.AdamW(
+            others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0, fused=fused
+        )
         self._parameters, self._lr = [p for _, p in named], lr
 
     def step(self, factor: float) -> None:

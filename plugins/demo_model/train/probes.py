@@ -7,21 +7,25 @@ from random import Random
 from typing import Any
 
 import torch
-from ninfer_demo_model.tasks import FAMILIES, draw
 from tokenizers import Tokenizer
 
+from ninfer_demo_model.tasks import FAMILIES, draw
 from train.model import Batch, exact_rows
 from train.rendering import Encoder
 from train.streams import pack
 
 RECALLS = ("recall_single", "recall_bound", "recall_turns", "recall_long")
-WATCHED = tuple(name for name in FAMILIES if name != "recall") + RECALLS + ("tool_result", "no_tool")
+WATCHED = (
+    tuple(name for name in FAMILIES if name != "recall") + RECALLS + ("tool_result", "no_tool")
+)
 
 
 class Probes:
     """`cases` held-out cases of every watched family, encoded once."""
 
-    def __init__(self, tokenizer: Path, cases: int, device: torch.device, families: tuple[str, ...]) -> None:
+    def __init__(
+        self, tokenizer: Path, cases: int, device: torch.device, families: tuple[str, ...]
+    ) -> None:
         encoder = Encoder(Tokenizer.from_file(str(tokenizer)))
         self._batches: dict[str, Batch] = {}
         for family in families:

@@ -9,8 +9,9 @@ from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from ninfer_demo_model.tasks import Case, Reply, ToolCall
 from tokenizers import Tokenizer
+
+from ninfer_demo_model.tasks import Case, Reply, ToolCall
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 END_OF_TURN = "<|im_end|>"
@@ -64,10 +65,8 @@ def target_text(reply: Reply, thinking: bool) -> str:
 
 
 def _call_text(call: ToolCall) -> str:
-    given = "".join(
-        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
-        for key, value in call.arguments.items()
-    )
+    shown = {k: v if isinstance(v, str) else json.dumps(v) for k, v in call.arguments.items()}
+    given = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in shown.items())
     return f"<tool_call>\n<function={call.name}>\n{given}</function>\n</tool_call>"
 
 

@@ -17,8 +17,17 @@ def save_state(out: Path, model: Any, optimizer: Any, progress: dict[str, Any]) 
     state.pop("lm_head.weight", None)
     names = sorted(state)
     for half in range(_HALVES):
-        put(out / f"weights-{half}.pt", {name: state[name].clone() for name in names[half::_HALVES]})
+        put(
+            out / f"weights-{half}.pt", {name: state[name].clone() for name in names[half::_HALVES]}
+        )
     put(out / "optimizer.pt", {"optimizer": optimizer.state(), "progress": progress})
+
+
+def restore(model: Any, state: dict[str, torch.Tensor]) -> None:
+    """Load a state that leaves out the tied head. Raises ValueError where a name differs."""
+    missing, surplus = model.load_state_dict(state, strict=False)
+    if surplus or set(missing) - {"lm_head.weight"}:
+        raise ValueError(f"the saved weights do not fit: missing {missing}, surplus {surplus}")
 
 
 def load_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from ninfer_demo_model.tasks import Case, draw
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from ninfer_demo_model.tasks import Case, draw
 from train.rendering import Encoder
 
 Row = tuple[list[int], int]
@@ -91,8 +91,13 @@ def pack(rows: list[Row], length: int) -> Packed:
         owners.append(np.full(size, number))
         weights.append(np.full(size, size**-0.5, np.float32))
     weight = np.concatenate(weights)
-    joined = (np.concatenate(part) for part in (at, labels, owners))
-    return Packed(ids, *joined, weight / weight.sum())
+    return Packed(
+        ids,
+        np.concatenate(at),
+        np.concatenate(labels),
+        np.concatenate(owners),
+        weight / weight.sum(),
+    )
 
 
 def training_case(family: str, rng: Random) -> Case:
@@ -142,7 +147,7 @@ class Loader:
         while True:
             rows: list[Row] = []
             while len(rows) < self.stream.rows:
-                family = rng.choices(families, list(self._weights))[0]
+                family = rng.choices(families, list(self._weights[:]))[0]
                 row = encoder.encode(training_case(family, rng))
                 if len(row[0]) <= self.stream.length:
                     rows.append(row)

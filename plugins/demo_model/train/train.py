@@ -6,7 +6,6 @@ Run `python -m train.train --out DIR` in the directory of the demo model; see RE
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -17,10 +16,11 @@ import torch
 from tokenizers import Tokenizer
 
 from train.build_tokenizer import SPECIAL
+from train.lines import emit
 from train.model import Batch, build, loss_of
 from train.muon import Optimizer
 from train.probes import WATCHED, Probes
-from train.saving import load_optimizer, load_weights, save_state
+from train.saving import load_optimizer, load_weights, restore, save_state
 from train.streams import LONG, MIDDLE, SHORT, Loader, Stream
 
 SAVE_EVERY_S = 60.0
@@ -75,23 +75,22 @@ class Run:
             batch = Batch.of(self.loaders[name].next(), self.device)
             with self.precision():
                 losses[name], loss = loss_of(self.model, batch)
-            (loss * SHARES[name]).backward()
+            torch.autograd.backward(loss * SHARES[name])
         self.optimizer.step(self.rate())
         self.step += 1
         return losses
 
     def report(self, losses: dict[str, torch.Tensor], **more: Any) -> None:
         """One JSON line to stdout and to the log."""
-        line = {
-            "seconds": round(self.elapsed(), 1),
-            "step": self.step,
-            "rate": round(self.rate(), 4),
-            "loss": {name: round(float(loss), 5) for name, loss in losses.items()},
-        }
-        text = json.dumps(line | more)
-        print(text, flush=True)
+        line = emit(
+            seconds=round(self.elapsed(), 1),
+            step=self.step,
+            rate=round(self.rate(), 4),
+            loss={name: round(float(loss), 5) for name, loss in losses.items()},
+            **more,
+        )
         with (self.options.out / "log.jsonl").open("a") as log:
-            log.write(text + "\n")
+            log.write(line + "\n")
 
     def probe(self, losses: dict[str, torch.Tensor]) -> None:
         """Measure held-out accuracy and shift the mixture towards what is still wrong."""
@@ -111,7 +110,8 @@ class Run:
 
     def train(self) -> None:
         """Until the time or the number of steps is used up."""
-        options, losses = self.options, {}
+        options = self.options
+        losses: dict[str, torch.Tensor] = {}
         while self.elapsed() < options.seconds and self.step < options.steps:
             losses |= self.advance()
             if self.step % options.report == 0:
@@ -147,12 +147,12 @@ def _set_up(options: argparse.Namespace, loaders: dict[str, Loader]) -> Run:
     model = build(special_ids(options.tokenizer)).to(device)
     optimizer = Optimizer(model, options.peak)
     if options.resume:
-        model.load_state_dict(load_weights(options.resume), strict=False)
+        restore(model, load_weights(options.resume))
         optimizer.load(load_optimizer(options.resume)["optimizer"])
     watched = tuple(f for f in WATCHED if not options.only or f in options.only)
     probes = Probes(options.tokenizer, options.cases, device, watched)
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(json.dumps({"parameters": size, "device": str(device), "delta_rule": "own chunk form"}))
+    emit(parameters=size, device=str(device), delta_rule="own chunk form")
     return Run(options, model, optimizer, loaders, probes, device)
 
 

@@ -6,21 +6,21 @@ Run `python -m train.train_mtp --target DIR --out DIR` in the directory of the d
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
-from ninfer_demo_model.tasks import FAMILIES, draw
 from tokenizers import Tokenizer
 
+from ninfer_demo_model.tasks import FAMILIES, draw
+from train.lines import emit
 from train.model import Batch, build
 from train.mtp import MtpHead, agreement, divergence, drafted_logits
 from train.muon import Optimizer
 from train.rendering import Encoder
-from train.saving import load_weights, put
+from train.saving import load_weights, put, restore
 from train.streams import MIDDLE, SHORT, Loader, pack
 from train.train import scaled, special_ids
 
@@ -51,7 +51,7 @@ def frozen_target(tokenizer: Path, folder: Path, device: torch.device) -> Any:
     """The trained target, rounded to bf16 as its checkpoint will be."""
     model = build(special_ids(tokenizer))
     rounded = {name: value.bfloat16().float() for name, value in load_weights(folder).items()}
-    model.load_state_dict(rounded, strict=False)
+    restore(model, rounded)
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -84,7 +84,7 @@ def _step(
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
             wanted, drafted = drafted_logits(model, head, batch)
         loss = divergence(wanted, drafted, batch.weights)
-        loss.backward()
+        torch.autograd.backward(loss)
         losses.append(loss.detach())
     optimizer.step(factor)
     return torch.stack(losses).mean()
@@ -101,8 +101,7 @@ def _probes(options: argparse.Namespace, device: torch.device) -> dict[str, Batc
 
 
 def _report(model: Any, head: MtpHead, probes: dict[str, Batch], **line: Any) -> None:
-    line["agreement"] = {family: agreement(model, head, b) for family, b in probes.items()}
-    print(json.dumps(line), flush=True)
+    emit(**line, agreement={family: agreement(model, head, b) for family, b in probes.items()})
 
 
 def _state(head: MtpHead) -> dict[str, torch.Tensor]:

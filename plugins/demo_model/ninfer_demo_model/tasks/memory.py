@@ -164,7 +164,9 @@ def _pet(rng: Random) -> Fact:
 
 def _home(rng: Random) -> Fact:
     relative, city = rng.choice(words.RELATIVES), rng.choice(words.CITIES)
-    asked = rng.choice((f"Where does my {relative} live?", f"In which city does my {relative} live?"))
+    asked = rng.choice(
+        (f"Where does my {relative} live?", f"In which city does my {relative} live?")
+    )
     return Fact(f"home of {relative}", f"My {relative} lives in {city}.", asked, city)
 
 

@@ -80,7 +80,9 @@ LANGUAGES = tuple("French German Spanish Italian Polish Dutch Swedish Turkish".s
 
 CURRENCIES = tuple("EUR USD GBP JPY CHF SEK CAD AUD".split())
 
-GOODS = tuple("lamp chair shirt hat clock bottle basket mirror guitar camera jacket blanket".split())
+GOODS = tuple(
+    "lamp chair shirt hat clock bottle basket mirror guitar camera jacket blanket".split()
+)
 
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
