@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ninfer_core.contract.checkpoints import OutputRules, Plan, ResumeKind
@@ -107,3 +109,26 @@ def test_a_decision_that_breaks_the_rules_changes_nothing(build_case) -> None:
     batch = launched.collect()
     with pytest.raises(EngineFailure, match="accepted"):
         driver.program.commit(batch, [RowDecision(disposition=Disposition.ACCEPT, accepted=2)])
+
+
+def test_a_resume_holds_its_pages_from_the_start(build_case) -> None:
+    case = build_case("untied")
+    driver = case.driver(max_context=256, max_concurrency=2, kv_tokens=256)
+    row = driver.bind(range(100), lane=0)
+    driver.generate(row, 30)
+    plan = driver.program.plan_pause(row.handle, ResumeKind.REPLAY)
+    assert isinstance(plan, Plan)
+    resume = driver.pause(row, plan)
+    assert resume.frontier == 129
+    other = driver.bind(range(100), lane=1)
+    driver.prefill(other)
+    again = dataclasses.replace(row.request, source=resume)
+    assert driver.program.plan_bind(again) == Shortfall("main", 3, 2)
+    driver.finish(other)
+    resumed = driver.adopt(again)
+    driver.chunk(resumed)
+    assert driver.program.capacity().available.pages["main"] == 1
+    driver.program.check()
+    driver.prefill(resumed)
+    driver.decode([resumed])
+    assert driver.program.capacity().available.pages["main"] == 1

@@ -21,14 +21,13 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import SequenceHandle
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.handles import Handle, HandleTable
+from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.layout import SLOTS_PER_SEQUENCE
 from ninfer_qwen3_5.program.sampler import Sampler
-from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
-
-BIND_DEMAND = Demand({STATE: SLOTS_PER_SEQUENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,9 @@ class ImmediateTransaction:
 class Contexts:
     """Installs and removes sequences; at most one transaction is open."""
 
-    def __init__(self, stores: Stores, state: ModelState, sampler: Sampler) -> None:
+    def __init__(self, stores: Stores, state: ModelState, sampler: Sampler, chunk: int) -> None:
         self._stores = stores
+        self._chunk = chunk
         self._state = state
         self._sampler = sampler
         self._open = False
@@ -127,16 +127,23 @@ class Contexts:
     def _end(self) -> None:
         self._open = False
 
+    def bind_demand(self, request: BindRequest) -> Demand:
+        """The two state slots, and for a resume every page up to the end of its first new unit."""
+        pages = pages_for(self._reach(request))
+        return Demand({STATE: SLOTS_PER_SEQUENCE, MAIN: pages})
+
     def _bind(self, request: BindRequest) -> ContextResult:
-        grant = self._stores.reserve(BIND_DEMAND)
+        reach = self._reach(request)
+        grant = self._stores.reserve(self.bind_demand(request))
         if not isinstance(grant, Reservation):
             return Aborted(f"{grant.axis} ran out between plan and start")
-        past = self._resume_source(request)
         sequence = self._create(request, grant)
-        grant.settle()
-        if past is not None:
+        if isinstance(request.source, ResumeState):
+            past = self._paused.remove(request.source)
             sequence.generated = list(past.generated)
-            sequence.replay_to = past.frontier
+            sequence.replay_to, sequence.reach = past.frontier, reach
+            self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
+        grant.settle()
         self._sampler.admit(sequence)
         return Bound(
             sequence=self.sequences.insert(sequence),
@@ -144,6 +151,17 @@ class Contexts:
             reused_tokens=0,
             reuse_reason=request.source_reason,
         )
+
+    def _reach(self, request: BindRequest) -> int:
+        """Tokens that a resume must hold from the start; 0 for a sequence from root."""
+        if request.source is None:
+            return 0
+        if not isinstance(request.source, ResumeState):
+            raise EngineFailure(f"no checkpoint stands behind {request.source}")
+        frontier = self._paused.get(request.source).frontier
+        if frontier >= request.prepared.length:
+            return frontier + 1
+        return next_split(frontier, self._chunk, request.prepared.length)
 
     def _create(self, request: BindRequest, grant: Reservation) -> Sequence:
         order = next(self._orders)
@@ -154,13 +172,6 @@ class Contexts:
         spare = self._stores.slots.receive(order, grant, near=self._stores.rows + row)
         self._stores.histories.bind_row(history, row)
         return Sequence(request, order, history, slot, spare, row)
-
-    def _resume_source(self, request: BindRequest) -> PausedSequence | None:
-        if request.source is None:
-            return None
-        if not isinstance(request.source, ResumeState):
-            raise EngineFailure(f"no checkpoint stands behind {request.source}")
-        return self._paused.remove(request.source)
 
     def _pause(self, handle: SequenceHandle) -> ContextResult:
         sequence = self.sequences.get(handle)

@@ -44,12 +44,12 @@ from ninfer_core.contract.units import (
 )
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.reservations import Reservation
-from ninfer_qwen3_5.program.context import BIND_DEMAND, Contexts, ImmediateTransaction
+from ninfer_qwen3_5.program.context import Contexts, ImmediateTransaction
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.forwards import Forwards
 from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
 from ninfer_qwen3_5.program.sampler import Sampler
-from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, Stores, vector
 from ninfer_qwen3_5.program.work import RowWork, Settlement
 
@@ -74,7 +74,7 @@ class TextProgram:
         self._executor = executor
         self._sampler = sampler
         self._device_bytes = dict(device_bytes)
-        self._contexts = Contexts(stores, state, sampler)
+        self._contexts = Contexts(stores, state, sampler, limits.prefill_chunk)
         self._settlement = Settlement(stores, sampler)
         self._forwards = Forwards(executor)
 
@@ -122,10 +122,11 @@ class TextProgram:
         needed = -(-min(tokens, self._limits.max_context) // PAGE_TOKENS)
         if needed > pages:
             return NeverFits(MAIN, needed, pages)
-        short = self._stores.context.ledger.shortfall(BIND_DEMAND)
+        demand = self._contexts.bind_demand(request)
+        short = self._stores.context.ledger.shortfall(demand)
         if short is not None:
             return short.first.refusal()
-        return Plan(PlanKind.BIND, vector(BIND_DEMAND), request)
+        return Plan(PlanKind.BIND, vector(demand), request)
 
     def plan_pause(
         self, sequence: SequenceHandle, kind: ResumeKind
@@ -144,7 +145,9 @@ class TextProgram:
         if phase is SequencePhase.DECODE:
             kind = UnitKind.CONTROL if control else UnitKind.DECODE
             return UnitNeed(kind, control or 1, False)
-        stop = self._chunk_stop(record)
+        stop = next_split(
+            record.frontier, self._limits.prefill_chunk, record.prompt_length, record.replay_to
+        )
         if phase is SequencePhase.REPLAY:
             return UnitNeed(UnitKind.REPLAY, stop - record.frontier, stop == record.replay_to)
         return UnitNeed(UnitKind.PREFILL, stop - record.frontier, stop == record.prompt_length)
@@ -243,16 +246,6 @@ class TextProgram:
         if record.busy:
             raise EngineFailure("a sequence was moved while a unit held it")
         return record
-
-    def _chunk_stop(self, record: Sequence) -> int:
-        """The next split: a multiple of the chunk size, or where the phase ends."""
-        chunk = self._limits.prefill_chunk
-        bounds = [(record.frontier // chunk + 1) * chunk]
-        if record.frontier < record.prompt_length:
-            bounds.append(record.prompt_length)
-        if record.frontier < record.replay_to:
-            bounds.append(record.replay_to)
-        return min(bounds)
 
     def _open(
         self, handle: SequenceHandle, permit: Permit, kind: UnitKind

@@ -16,7 +16,8 @@ class Sequence:
     The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
     is at most one behind the ledger once the prompt has run. ``slot`` holds the state at the
     frontier, ``spare`` is where the unit in flight builds the next one. ``replay_to`` is the
-    frontier that a resumed sequence had before it was paused. ``order`` differs in every binding
+    frontier that a resumed sequence had before it was paused, and ``reach`` the frontier of its
+    first new unit, up to which its pages are its own. ``order`` differs in every binding
     and ``row`` is the execution row.
     """
 
@@ -29,6 +30,7 @@ class Sequence:
     generated: list[int] = field(default_factory=list)
     frontier: int = 0
     replay_to: int = 0
+    reach: int = 0
     busy: bool = False
 
     def swap(self) -> None:
@@ -56,3 +58,10 @@ class Sequence:
         prompt = self.request.prepared.token_ids[start:stop].tolist()
         first = max(start, self.prompt_length) - self.prompt_length
         return [*prompt, *self.generated[first : max(0, stop - self.prompt_length)]]
+
+
+def next_split(frontier: int, chunk: int, *ends: int) -> int:
+    """Where a chunk that starts at ``frontier`` stops: at a multiple of ``chunk``, or at an end
+    that lies before it. Splits depend on absolute positions alone."""
+    stop = (frontier // chunk + 1) * chunk
+    return min([stop, *(end for end in ends if end > frontier)])

@@ -81,7 +81,8 @@ class Settlement:
             self.roll_back(work)
 
     def _close(self, work: RowWork) -> None:
-        self._stores.histories.settle(work.sequence.history, work.grant)
+        kept = {MAIN: work.sequence.reach}
+        self._stores.histories.settle(work.sequence.history, work.grant, kept)
         work.sequence.busy = False
 
 
