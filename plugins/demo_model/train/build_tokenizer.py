@@ -1,6 +1,8 @@
 """Build the demo's byte-level BPE from its own conversations, with Qwen's special tokens.
 
-Run `python -m train.build_tokenizer OUT` in the directory of the demo model.
+Run `python -m train.build_tokenizer OUT` in the directory of the demo model. The vocabulary follows
+the wording of the tasks: one built after a change of wording is for training anew, never for the
+checkpoint's weights.
 """
 
 from __future__ import annotations
@@ -32,8 +34,7 @@ FURTHER = (
     "no_tool",
     "talk",
 )
-"""What the corpus holds beside the graded families. The vocabulary depends on this list, and the
-trained weights on the vocabulary: families added later stay out of it."""
+"""What the corpus holds beside the graded families."""
 
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

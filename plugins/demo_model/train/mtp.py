@@ -27,6 +27,8 @@ class MtpHead(nn.Module):
         from transformers.models.qwen3_5 import modeling_qwen3_5 as module
 
         super().__init__()
+        if config._attn_implementation != "sdpa":
+            raise ValueError("the head needs a config of SDPA attention, which is causal unmasked")
         size, eps = config.hidden_size, config.rms_norm_eps
         place = config.layer_types.index("full_attention")
         self.fc = nn.Linear(2 * size, size, bias=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from ninfer_demo_model.tasks import Case, Reply, ToolCall
+from ninfer_demo_model.tasks.case import Message
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 END_OF_TURN = "<|im_end|>"
@@ -28,11 +29,17 @@ class Renderer:
 
     def prompt(self, case: Case) -> str:
         """The conversation up to and with the opened assistant turn."""
+        return self.conversation(case.messages, case.tools, thinking=case.thinking)
+
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[Any] = (), *, thinking: bool
+    ) -> str:
+        """Any conversation up to and with the opened assistant turn."""
         return self._template.render(
-            messages=list(case.messages),
-            tools=list(case.tools) or None,
+            messages=list(messages),
+            tools=list(tools) or None,
             add_generation_prompt=True,
-            enable_thinking=case.thinking,
+            enable_thinking=thinking,
         )
 
 
@@ -45,14 +52,15 @@ class Encoder:
 
     def encode(self, case: Case) -> tuple[list[int], int]:
         """Ids of prompt and reply, through `<|im_end|>`."""
-        prompt = self._ids(self._renderer.prompt(case))
-        return prompt + self._ids(target_text(case.reply, case.thinking)), len(prompt)
+        prompt = self.ids(self._renderer.prompt(case))
+        return prompt + self.ids(target_text(case.reply, case.thinking)), len(prompt)
 
     def prompt_ids(self, case: Case) -> list[int]:
         """Ids of the prompt alone."""
-        return self._ids(self._renderer.prompt(case))
+        return self.ids(self._renderer.prompt(case))
 
-    def _ids(self, text: str) -> list[int]:
+    def ids(self, text: str) -> list[int]:
+        """Ids of any text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 

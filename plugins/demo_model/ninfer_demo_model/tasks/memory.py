@@ -189,10 +189,11 @@ def _place(rng: Random) -> Fact:
 
 
 def _job(rng: Random) -> Fact:
+    """One topic whoever it is about: the model does not tell two people's jobs apart."""
     name, job = rng.choice(words.FIRST_NAMES), rng.choice(words.JOBS)
     asked = rng.choice((f"What is the job of {name}?", f"What does {name} work as?"))
-    return Fact(f"job of {name}", f"{name} works as a {job}.", asked, job)
+    return Fact("job", f"{name} works as a {job}.", asked, job)
 
 
-_REPEATABLE: tuple[Kind, ...] = (_pet, _home, _code, _place, _job)
+_REPEATABLE: tuple[Kind, ...] = (_pet, _home, _code, _place)
 _KINDS: tuple[Kind, ...] = (_pet, _home, _taste, _code, _place, _job)
