@@ -20,6 +20,8 @@ from ninfer_core.contract.single_use import SingleUse
 
 
 class Tier(enum.Enum):
+    """Where a replica of a checkpoint lies."""
+
     DEVICE = "device"
     HOST = "host"
 
@@ -37,6 +39,8 @@ class CheckpointFacts:
 
 
 class CheckpointAction(enum.Enum):
+    """Drop the device replica, move it to the host, or delete the checkpoint altogether."""
+
     DROP_DEVICE = "drop_device"
     DEMOTE = "demote"
     DELETE = "delete"
@@ -52,6 +56,8 @@ class RestoreWork:
 
 
 class ResumeKind(enum.Enum):
+    """How a paused sequence comes back: from its kept state, or by executing its tokens again."""
+
     SNAPSHOT = "snapshot"
     REPLAY = "replay"
 
@@ -84,9 +90,10 @@ class SequencePhase(enum.Enum):
 class OutputRules:
     """The part of the options that acts on the device.
 
-    ``stop_token_ids`` end a row; they are suppressed until ``min_tokens`` were produced, and under
-    ``ignore_eos`` they are merely ordinary tokens (empty here). ``logprobs``/``prompt_logprobs``
-    are alternatives per position, None for none.
+    ``stop_token_ids`` end a row and are ``OutputSession.stop_token_ids``: the request's own and,
+    unless ``ignore_eos``, the end-of-sequence ids. ``suppressed_until_min`` are the ids that are
+    not drawn until ``min_tokens`` were produced; empty when ``min_tokens`` is 0.
+    ``logprobs``/``prompt_logprobs`` are alternatives per position, None for none.
     """
 
     max_new_tokens: int
@@ -114,6 +121,8 @@ class BindRequest:
 
 
 class PlanKind(enum.Enum):
+    """What a context transaction does."""
+
     BIND = "bind"
     CAPTURE = "capture"
     DEMOTE = "demote"
@@ -145,18 +154,24 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
+    """A resident sequence's frontier was published as ``checkpoint``."""
+
     checkpoint: CheckpointRef
     facts: CheckpointFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Demoted:
+    """``checkpoint`` now lies on the host alone."""
+
     checkpoint: CheckpointRef
     facts: CheckpointFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
+    """The sequence left its lane; ``resume`` owns what is needed to go on."""
+
     resume: ResumeState
     moved_bytes: int = 0
 

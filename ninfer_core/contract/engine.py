@@ -22,8 +22,11 @@ class EngineOptions:
     """Everything fixed at start.
 
     ``devices`` are specs such as ``auto``, ``cpu``, ``cuda:0``; ``plugins`` names requested active
-    plug-ins; ``queue_timeout`` in seconds; ``max_pending`` requests may wait beyond the resident
-    ones; ``chat_template`` overrides the artifact's own.
+    plug-ins, ``disabled_plugins`` those left out. ``max_context``, ``prefill_chunk`` and
+    ``kv_tokens`` count tokens; where None is allowed the model or the planner decides.
+    ``kv_format``, ``draft``, ``cache_policy`` and ``grammar_backend`` name entries of plug-ins;
+    ``draft_tokens`` is K. ``queue_timeout`` in seconds; ``max_pending`` requests may wait beyond
+    the resident ones; ``chat_template`` overrides the artifact's own.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -48,6 +51,8 @@ class EngineOptions:
 
 
 class AvailabilityState(enum.Enum):
+    """The life of an engine; only a READY one accepts requests."""
+
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
@@ -57,6 +62,8 @@ class AvailabilityState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Availability:
+    """The present state; ``reason`` says why it is not READY."""
+
     state: AvailabilityState
     reason: str | None = None
 
@@ -142,7 +149,11 @@ class GenerationHandle(Protocol):
 
 
 class EngineLike(Protocol):
-    def prepare(self, prompt: PromptInput) -> PreparedPrompt: ...
+    """What gateways see of an engine. Thread safe."""
+
+    def prepare(self, prompt: PromptInput) -> PreparedPrompt:
+        """Render, tokenise and check. Raises what ``Frontend.prepare`` raises."""
+        ...
 
     def submit(
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions = ...
@@ -150,15 +161,28 @@ class EngineLike(Protocol):
         """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
         ...
 
-    def count_tokens(self, prompt: PromptInput) -> int: ...
+    def count_tokens(self, prompt: PromptInput) -> int:
+        """Length of the prepared prompt. Raises what ``prepare`` raises."""
+        ...
 
-    def tokenize(self, text: str, *, special: bool = True) -> list[int]: ...
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of ``text``; ``special`` recognises special-token spellings inside it."""
+        ...
 
-    def detokenize(self, token_ids: Sequence[int]) -> str: ...
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of ``token_ids``. Raises InvalidRequest for an id outside the vocabulary."""
+        ...
 
-    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]: ...
+    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
+        """The exact bytes of each token. Raises InvalidRequest as ``detokenize`` does."""
+        ...
 
-    def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]: ...
+    def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]:
+        """log p of ``token_ids[i]`` given all before it, for every ``i >= first_target >= 1``.
+
+        Raises Unsupported unless the engine's purpose is ``CAUSAL_SCORING``.
+        """
+        ...
 
     def availability(self) -> Availability: ...
 

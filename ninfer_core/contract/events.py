@@ -10,12 +10,16 @@ from ninfer_core.contract.sampling import TokenLogprobs
 
 
 class Channel(enum.Enum):
+    """What a piece of output is: thought, answer, or a call of a tool."""
+
     REASONING = "reasoning"
     CONTENT = "content"
     TOOL_CALL = "tool_call"
 
 
 class FinishReason(enum.Enum):
+    """Why an output ended."""
+
     STOP_TOKEN = "stop_token"
     STOP_STRING = "stop_string"
     TOOL_CALLS = "tool_calls"
@@ -143,6 +147,8 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """The request ended with a result; a cancelled one with what it had produced."""
+
     result: GenerationResult
 
 

@@ -95,8 +95,16 @@ class ModelInstance(Protocol):
 
 
 class ArchitectureBuilder(Protocol):
-    def __call__(self, request: BuildRequest) -> ModelInstance: ...
+    """What ``ArchitectureEntry.build`` loads."""
+
+    def __call__(self, request: BuildRequest) -> ModelInstance:
+        """Runs on the engine worker thread. Raises NinferError with nothing left open."""
+        ...
 
 
 class FrontendOpener(Protocol):
-    def __call__(self, request: FrontendRequest) -> Frontend: ...
+    """What ``ArchitectureEntry.frontend`` loads."""
+
+    def __call__(self, request: FrontendRequest) -> Frontend:
+        """Reads no weights. Raises NinferError."""
+        ...

@@ -16,6 +16,8 @@ MAX_CACHE_MARKERS = 4
 
 
 class CacheMode(enum.Enum):
+    """Whether a request reads and feeds the context cache."""
+
     READ_WRITE = "read_write"
     DISABLED = "disabled"
 

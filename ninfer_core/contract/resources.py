@@ -26,7 +26,6 @@ class ResourceVector:
             and all(self.pages.get(pool, 0) >= count for pool, count in need.pages.items())
         )
 
-
     def amount(self, axis: str) -> int:
         """The amount on ``axis``: ``state_slots``, ``host_bytes`` or the name of a page pool."""
         if axis == "state_slots":

@@ -23,6 +23,8 @@ class TargetFeatures:
 
 
 class DraftPhase(enum.Enum):
+    """Whether drafts are made before the target runs, or after it accepted the round before."""
+
     BEFORE_TARGET = "before_target"
     AFTER_ACCEPT = "after_accept"
 
@@ -39,19 +41,27 @@ class TargetParts:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``drafts`` i32[B, K]; ``q`` the law they were drawn from (an ops DraftLaw), or one-hot."""
+    """``drafts`` i32[B, K] and ``q``, the law they were drawn from.
+
+    ``q`` is an ``ninfer_core.ops.contracts.values.DraftLaw``; None when the drafts are one-hot,
+    that is each is its drafter's certain choice.
+    """
 
     drafts: Any
     q: Any | None = None
 
 
 class DraftBackend(Protocol):
+    """One drafter beside one target, with a state of its own at the same frontier."""
+
     @property
     def phase(self) -> DraftPhase: ...
 
     def needs(self) -> TargetFeatures: ...
 
-    def bind(self, parameters: Any, target: TargetParts, store: Any) -> None: ...
+    def bind(self, parameters: Any, target: TargetParts, store: Any) -> None:
+        """Take the drafter's parameters, the target's parts and room in ``store``; once."""
+        ...
 
     def observe(self, chunk: Any) -> None:
         """Take in executed rows of prefill, replay and plain rounds."""
@@ -61,10 +71,14 @@ class DraftBackend(Protocol):
         """Bring the drafter's own state to the accepted frontier."""
         ...
 
-    def propose(self, rows: Any) -> Proposal: ...
+    def propose(self, rows: Any) -> Proposal:
+        """Up to K drafts per row from the accepted frontier."""
+        ...
 
     def normalise(self, row: int) -> None:
         """Settle one row so that it can be captured at its frontier."""
         ...
 
-    def permit_growth(self, unit: UnitKind, tokens: int) -> ResourceVector: ...
+    def permit_growth(self, unit: UnitKind, tokens: int) -> ResourceVector:
+        """What a unit of ``tokens`` may add to the drafter's own pools at most."""
+        ...

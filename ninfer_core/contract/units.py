@@ -19,6 +19,8 @@ from ninfer_core.contract.single_use import SingleUse
 
 
 class UnitKind(enum.Enum):
+    """What one execution does. DECODE covers verify rounds; NORMALISE settles drafter state."""
+
     ENCODE = "encode"
     PREFILL = "prefill"
     REPLAY = "replay"
@@ -68,6 +70,8 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
+    """One sequence of a decode round; ``masks`` is its constraint, None without one."""
+
     sequence: SequenceHandle
     permit: Permit
     masks: MaskProvider | None = None
@@ -83,6 +87,8 @@ class ControlRow:
 
 
 class RowStatus(enum.Enum):
+    """Whether a row may commit: sound, no legal token under its mask, NaN or infinity."""
+
     OK = "ok"
     DEAD_END = "dead_end"
     NONFINITE = "nonfinite"
@@ -136,6 +142,8 @@ class Progress:
 
 
 class Disposition(enum.Enum):
+    """What is done with a row. VOID ended in an earlier round that this one was ahead of."""
+
     ACCEPT = "accept"
     CANCELLED = "cancelled"
     FAILED = "failed"
