@@ -15,9 +15,10 @@ class ArchitectureEntry(Entry):
     """A model family.
 
     ``architectures`` are the class names of a checkpoint's ``config.json`` that it runs.
-    ``build`` loads ``(artifact, devices, features, purpose, budget) -> ModelInstance``;
-    ``frontend`` loads a function that opens tokenizer, template and output sessions without the
-    weights; ``converter`` loads the object that maps a Hugging Face directory to artifact objects.
+    ``build`` loads ``(BuildRequest) -> ModelInstance``; ``frontend`` loads
+    ``(FrontendRequest) -> Frontend``, which opens tokenizer, template and output sessions without
+    the weights; ``converter`` loads the object that maps a Hugging Face directory to artifact
+    objects. The types are those of ``ninfer_core.contract.instance``.
     """
 
     LOADERS: ClassVar[tuple[str, ...]] = ("build", "frontend", "converter")

@@ -29,7 +29,7 @@ class CacheSpecs:
 
         Since: api 1.0.
         Called: once per process, when plug-ins load.
-        Returns: entries; ``name`` is what ``--cache-policy`` takes.
+        Returns: entries; ``name`` is what ``EngineOptions.cache_policy`` takes.
         Threading: main thread at load; the policy itself runs on the engine worker thread only.
         Example::
 

@@ -46,7 +46,7 @@ class DeviceSpecs:
 
         Since: api 1.0.
         Called: once per process, when plug-ins load.
-        Returns: entries; ``name`` is what ``--devices`` takes ("cpu", "cuda").
+        Returns: entries; ``name`` is the kind that ``--device`` takes ("cpu", "cuda").
         Threading: main thread, before any device library is imported.
         Example::
 

@@ -55,7 +55,7 @@ class FormatSpecs:
 
         Since: api 1.0.
         Called: once per process, when plug-ins load.
-        Returns: entries; ``name`` is what ``--kv-format`` takes.
+        Returns: entries; ``name`` is what ``--kv-dtype`` takes.
         Threading: main thread, before any tensor library is imported.
         Example::
 
