@@ -19,7 +19,7 @@ from ninfer_core.contract.sampling import SamplingParams
 from ninfer_qwen3_5.frontend.budget import BudgetFactory
 from ninfer_qwen3_5.frontend.channels import ChannelRules, Mark
 from ninfer_qwen3_5.frontend.prompt import PromptPreparer, refuse_half_characters
-from ninfer_qwen3_5.frontend.session import OutputRules, Session
+from ninfer_qwen3_5.frontend.session import Session, SessionRules
 from ninfer_qwen3_5.frontend.stops import StopStrings
 from ninfer_qwen3_5.frontend.template import ChatTemplate
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
@@ -117,10 +117,10 @@ class Qwen35Frontend:
 
     def _rules(
         self, prepared: PreparedPrompt, options: GenerationOptions, *, constrained: bool
-    ) -> OutputRules:
+    ) -> SessionRules:
         parts, chat = self._parts, prepared.request.messages is not None
         tools = open_tool_table(prepared.request) if chat else None
-        return OutputRules(
+        return SessionRules(
             tokenizer=parts.tokenizer,
             marks=_marks(parts.vocabulary, tools is not None) if chat else {},
             skipped=parts.tokenizer.special_ids,

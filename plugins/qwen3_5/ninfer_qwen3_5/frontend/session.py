@@ -21,7 +21,7 @@ _OPENING = (Mark.THINK_OPEN, Mark.CALL_OPEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRules:
+class SessionRules:
     """What does not change during one output.
 
     ``marks`` gives meaning to token ids; none do in raw output. ``skipped`` are ids without text.
@@ -62,7 +62,7 @@ class _State:
 class Session:
     """See the contract's ``OutputSession``. Touched by one thread."""
 
-    def __init__(self, rules: OutputRules, starts_in: Channel, matcher: Matcher | None) -> None:
+    def __init__(self, rules: SessionRules, starts_in: Channel, matcher: Matcher | None) -> None:
         self._rules = rules
         self._state = _State(ChannelParser(rules.channels, starts_in), matcher=matcher)
         self._latest: tuple[OutputPreview, _State, list[str]] | None = None
@@ -119,7 +119,7 @@ class Session:
 class _SpanReader:
     """Reads one span into a forked state."""
 
-    def __init__(self, rules: OutputRules, state: _State) -> None:
+    def __init__(self, rules: SessionRules, state: _State) -> None:
         self._rules = rules
         self.state = state
         self.out = DeltaBuilder()
