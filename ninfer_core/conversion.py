@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ninfer_core.errors import NinferError
 from ninfer_core.hookspecs import ARCHITECTURES
+from ninfer_core.models import ResolvedModel
 from ninfer_core.plugins import PluginHost
 
 if TYPE_CHECKING:
@@ -41,6 +42,16 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     """``$NINFER_CACHE_DIR``, else ``~/.cache/ninfer``."""
     named = (os.environ if environ is None else environ).get(CACHE_VARIABLE)
     return Path(named).expanduser() if named else Path.home() / ".cache" / "ninfer"
+
+
+def artifact_of(model: ResolvedModel, host: PluginHost, progress: ConvertProgress) -> Path:
+    """The artifact that ``model`` is, or the cached one of its checkpoint.
+
+    Raises what :func:`cached_artifact` raises.
+    """
+    if model.kind == "ninfer":
+        return model.path
+    return cached_artifact(model.path, host, progress)
 
 
 def cached_artifact(

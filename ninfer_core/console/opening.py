@@ -9,7 +9,7 @@ from ninfer_core.console.failures import say
 from ninfer_core.console.interrupt import Interrupt
 from ninfer_core.console.progress import Meter, spinner
 from ninfer_core.contract.engine import EngineOptions
-from ninfer_core.conversion import cached_artifact
+from ninfer_core.conversion import artifact_of
 from ninfer_core.models import ResolvedModel, resolve_model
 from ninfer_core.plugins import PluginHost
 
@@ -33,10 +33,8 @@ def open_engine(
 
 
 def _artifact(resolved: ResolvedModel, host: PluginHost, interrupt: Interrupt) -> Path:
-    if resolved.kind == "ninfer":
-        return resolved.path
     with Meter(interrupt.check) as meter:
-        return cached_artifact(resolved.path, host, meter.conversion)
+        return artifact_of(resolved, host, meter.conversion)
 
 
 def _open(artifact: Path, options: EngineOptions, host: PluginHost) -> Engine:

@@ -26,18 +26,17 @@ def spinner(text: str) -> AbstractContextManager[object]:
 class Meter:
     """A bar in bytes. While entered it takes conversion events, or plain counts for one label.
 
-    ``check`` is called before every update and may raise to stop the work.
+    ``check`` is called before every update and may raise to stop the work. Nothing is drawn before
+    the first update.
     """
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:
         self._check = check
+        self._visible = sys.stderr.isatty()
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> Meter:
-        if sys.stderr.isatty():
-            self._bars = _bars()
-            self._bars.start()
         return self
 
     def __exit__(
@@ -57,8 +56,11 @@ class Meter:
     def update(self, label: str, done: int, total: int) -> None:
         """Show ``done`` of ``total`` bytes."""
         self._check()
-        if self._bars is None:
+        if not self._visible:
             return
+        if self._bars is None:
+            self._bars = _bars()
+            self._bars.start()
         if label not in self._tasks:
             self._tasks[label] = self._bars.add_task(label, total=total)
         self._bars.update(self._tasks[label], completed=done)
