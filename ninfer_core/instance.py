@@ -27,6 +27,7 @@ from ninfer_core.hookspecs import (
 )
 from ninfer_core.plugins import (
     PluginHost,
+    PluginNotFound,
     Selection,
     architecture_for,
     load_plugins,
@@ -170,22 +171,29 @@ def _require_features(host: PluginHost, options: EngineOptions) -> None:
     if options.draft is not None:
         host.get(DRAFT_BACKENDS, options.draft)
     if options.vision:
-        for entry in host.entries(MEDIA_FRONTENDS) or ():
-            host.get(MEDIA_FRONTENDS, entry.name)
+        _require_media(host)
     if options.grammar_backend is not None:
         host.get(GRAMMAR_BACKENDS, options.grammar_backend)
     if options.kv_format is not None:
         host.get(KV_FORMATS, options.kv_format)
 
 
+def _require_media(host: PluginHost) -> None:
+    frontends = host.described(MEDIA_FRONTENDS)
+    if not frontends:
+        raise PluginNotFound(
+            "vision was asked for, and no installed plug-in reads images",
+            hint="pip install ninfer-vision",
+        )
+    for entry in frontends:
+        host.get(MEDIA_FRONTENDS, entry.name)
+
+
 def _artifact_path(source: str | Path, host: PluginHost) -> Path:
-    from ninfer_core.conversion import cached_artifact
+    from ninfer_core.conversion import artifact_of
     from ninfer_core.models import resolve_model
 
-    resolved = resolve_model(source, host)
-    if resolved.kind == "ninfer":
-        return resolved.path
-    return cached_artifact(resolved.path, host, lambda event: None)
+    return artifact_of(resolve_model(source, host), host, lambda event: None)
 
 
 def _budget(artifact: Artifact, options: EngineOptions) -> Budget:
