@@ -11,7 +11,8 @@ from ninfer_core.inputs.messages import parse_messages
 from ninfer_core.inputs.response_format import parse_response_format
 from ninfer_core.inputs.tools import parse_tool_choice, parse_tools
 
-_KNOWN = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format")
+PROMPT_FIELDS = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format")
+"""What an object may hold that stands for a prompt."""
 
 
 def parse_prompt(
@@ -29,8 +30,8 @@ def parse_prompt(
         document = {"messages": document}
     root = Field(document, field, InvalidRequest)
     for name in root.need(dict, "a list of messages or an object with messages"):
-        if name not in _KNOWN:
-            root.child(name).fail("is unknown", f"known: {', '.join(_KNOWN)}")
+        if name not in PROMPT_FIELDS:
+            root.child(name).fail("is unknown", f"known: {', '.join(PROMPT_FIELDS)}")
     tools = parse_tools(document.get("tools"))
     parallel = document.get("parallel_tool_calls")
     if parallel is not None:

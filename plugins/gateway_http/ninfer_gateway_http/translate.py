@@ -16,12 +16,7 @@ from ninfer_core.contract.requests import (
     PromptInput,
 )
 from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams
-from ninfer_core.inputs import (
-    parse_messages,
-    parse_response_format,
-    parse_tool_choice,
-    parse_tools,
-)
+from ninfer_core.inputs import PROMPT_FIELDS, parse_prompt
 from ninfer_gateway_http.schema import ChatRequest
 
 MAX_STOP_STRINGS: Final = 16
@@ -39,13 +34,8 @@ _SAMPLING: Final = (
 def to_prompt(request: ChatRequest) -> PromptInput:
     """The prompt. Raises InvalidPrompt, InvalidRequest, InvalidSchema or Unsupported, naming the
     field; whether the model can do what is asked is the engine's to say."""
-    tools = parse_tools(request.tools)
-    parallel = request.parallel_tool_calls is not False
-    return PromptInput(
-        messages=parse_messages(request.messages),
-        tools=tools,
-        tool_choice=parse_tool_choice(request.tool_choice, tools, parallel=parallel),
-        response_format=parse_response_format(request.response_format),
+    return parse_prompt(
+        request.model_dump(include=set(PROMPT_FIELDS)),
         chat=ChatOptions(
             thinking=request.enable_thinking,
             effort=request.reasoning_effort,
