@@ -69,6 +69,16 @@ def test_metadata_says_what_the_project_says(wheels, projects):
         }, name
 
 
+def test_every_wheel_carries_the_licence(wheels, root):
+    for name, wheel in wheels.items():
+        [path] = [n for n in wheel.namelist() if n.endswith(".dist-info/licenses/LICENSE")]
+        assert wheel.read(path) == (root / "LICENSE").read_bytes(), name
+
+
+def test_the_demo_wheel_carries_the_model(wheels):
+    assert "ninfer_demo_model/data/demo.ninfer" in wheels["ninfer-demo-model"].namelist()
+
+
 def test_entry_points(wheels):
     for name, wheel in wheels.items():
         [path] = [n for n in wheel.namelist() if n.endswith("entry_points.txt")]
