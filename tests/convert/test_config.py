@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from ninfer_core.artifact import ArtifactError
-from ninfer_qwen3_5.config import MoeConfig, TextConfig
+from ninfer_qwen3_5.config import ARCHITECTURES, MoeConfig, TextConfig
 from ninfer_qwen3_5.convert.parameters import mtp_parameters, text_parameters
+from ninfer_qwen3_5.plugin import ninfer_architectures
 
 TEXT: dict[str, Any] = {
     "model_type": "qwen3_5_text",
@@ -279,3 +280,7 @@ def test_what_transformers_saves_is_read() -> None:
     assert one.layer_types == other.layer_types == tuple(text.layer_types)
     assert one.mrope_section == other.mrope_section == (11, 11, 10)
     assert not other.tie_word_embeddings
+
+
+def test_the_plugin_offers_the_architectures_that_are_read() -> None:
+    assert [entry.architectures for entry in ninfer_architectures()] == [ARCHITECTURES]
