@@ -19,13 +19,6 @@ class ResourceVector:
     host_bytes: int = 0
     pages: Mapping[str, int] = field(default_factory=dict)
 
-    def covers(self, need: ResourceVector) -> bool:
-        return (
-            self.state_slots >= need.state_slots
-            and self.host_bytes >= need.host_bytes
-            and all(self.pages.get(pool, 0) >= count for pool, count in need.pages.items())
-        )
-
     def amount(self, axis: str) -> int:
         """The amount on ``axis``: ``state_slots``, ``host_bytes`` or the name of a page pool."""
         if axis == "state_slots":

@@ -16,7 +16,6 @@ from ninfer_core.contract.events import (
     FinishReason,
     GenerationResult,
     GenerationStart,
-    Timings,
     Usage,
 )
 from ninfer_core.contract.sampling import TokenLogprobs
@@ -142,7 +141,7 @@ def _answer(result: GenerationResult) -> dict[str, Any]:
         "finish_reason": result.finish_reason.value,
         "stop_match": result.stop_match,
         "usage": _usage(result.usage),
-        "timings": _timings(result.timings),
+        "timings": asdict(result.timings),
         "notes": result.notes,
         "warnings": result.warnings,
     }
@@ -150,10 +149,6 @@ def _answer(result: GenerationResult) -> dict[str, Any]:
 
 def _usage(usage: Usage) -> dict[str, Any]:
     return asdict(usage) | {"total_tokens": usage.total_tokens}
-
-
-def _timings(timings: Timings) -> dict[str, Any]:
-    return asdict(timings)
 
 
 def logprob_rows(rows: Sequence[TokenLogprobs], token_bytes: TokenBytes) -> list[dict[str, Any]]:
