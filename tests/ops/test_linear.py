@@ -67,15 +67,26 @@ def test_a_block_whose_places_differ_is_not_used(ops, operands, monkeypatch):
 
     weight = operands.weight(32, 64)
     monkeypatch.setattr(torch, "mm", even)
-    assert ops.prepare_linear(weight).format == "reference.by_8"
+    assert ops.prepare_linear(weight).format == "reference.upto_8"
     monkeypatch.setattr(torch, "mm", skewed)
     assert ops.prepare_linear(weight).format == "reference.by_2"
 
 
+def test_counts_that_disagree_are_filled_up(ops, operands, monkeypatch):
+    def even(a, b):
+        product = torch.stack([torch.mv(b.T, row) for row in a])
+        return product if a.shape[0] == 8 else torch.nextafter(product, torch.tensor(9.0))
+
+    monkeypatch.setattr(torch, "mm", even)
+    assert ops.prepare_linear(operands.weight(32, 64)).format == "reference.by_8"
+
+
+@pytest.mark.parametrize("agree", [True, False])
 @pytest.mark.parametrize("block", [1, 2, 4, 8])
-def test_every_block_size_multiplies_every_count(ops, operands, monkeypatch, block):
+def test_every_block_size_multiplies_every_count(ops, operands, monkeypatch, block, agree):
     weight = operands.weight(40, 64)
     monkeypatch.setattr(linear, "_choose_block", lambda turned: block)
+    monkeypatch.setattr(linear, "_counts_agree", lambda turned, block: agree)
     prepared = ops.prepare_linear(weight)
     for count in (1, block, block + 1, 2 * block, 61):
         x = operands.normal(count, 64)

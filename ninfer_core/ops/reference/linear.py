@@ -1,8 +1,9 @@
 """Embedding, matrix products and heads.
 
 A BLAS product chooses its kernel by the number of rows, so its bits change with the batch. The
-decode route therefore multiplies blocks of a fixed number of rows, padded with zeros: the same
-kernel whatever the batch. That a row's place in the block does not matter either is not BLAS's
+decode route therefore multiplies blocks of numbers of rows that are known to agree: of one fixed
+size, filled up with copies, or of any size from two on where those give equal bits (one row alone
+is another algorithm). Neither that, nor that a row's place in a block does not matter, is BLAS's
 promise (eight rows on AVX2 are six and two), so :func:`prepare_linear` tries it on each weight,
 with the threads that will serve it, and falls back to smaller blocks and in the end to single rows.
 """
@@ -18,8 +19,12 @@ from ninfer_core.ops.contracts.values import LogprobRows, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.logprobs import join_rows, logprobs
 
-_BLOCK_ROWS = {f"reference.by_{rows}": rows for rows in (1, 2, 4, 8)}
-"""Resident formats: a ``weight`` plane f32[columns, rows], multiplied by so many rows at a time."""
+_BLOCK_ROWS = {
+    **{f"reference.by_{rows}": (rows, rows) for rows in (1, 2, 4, 8)},
+    **{f"reference.upto_{rows}": (2, rows) for rows in (4, 8)},
+}
+"""Resident formats: a ``weight`` plane f32[columns, rows], multiplied by at least and at most so
+many rows at a time."""
 
 _PLAIN = frozenset({"fp32", "fp64", "bf16", "fp16"})
 _SCORED_ROWS = 128
@@ -37,19 +42,25 @@ def prepare_linear(weight: WeightMatrix) -> WeightMatrix:
         return weight
     plane = _plain(weight)
     turned = plane.to(torch.promote_types(plane.dtype, torch.float32)).t().contiguous()
-    form = f"reference.by_{_choose_block(turned)}"
+    block = _choose_block(turned)
+    form = f"reference.{'upto' if block > 2 and _counts_agree(turned, block) else 'by'}_{block}"
     return WeightMatrix(form, weight.rows, weight.columns, MappingProxyType({"weight": turned}))
 
 
 def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
     turned = _prepared(weight)
-    block, rows = _BLOCK_ROWS[weight.format], x.shape[0]
-    missing = -rows % block
-    filled = torch.constant_pad_nd(x, (0, 0, 0, missing)) if missing else x.contiguous()
-    if rows + missing == block:
-        return torch.mm(filled, turned)[:rows]
-    products = [torch.mm(part, turned) for part in torch.split(filled, block)]
-    return torch.cat(products)[:rows]
+    least, most = _BLOCK_ROWS[weight.format]
+    if x.shape[0] <= most:
+        return _multiply(x, turned, least)
+    return torch.cat([_multiply(part, turned, least) for part in torch.split(x, most)])
+
+
+def _multiply(x: Tensor, turned: Tensor, least: int) -> Tensor:
+    rows = x.shape[0]
+    if rows >= least:
+        return torch.mm(x.contiguous(), turned)
+    filled = torch.cat([x] * -(-least // rows))[:least]
+    return torch.mm(filled, turned)[:rows]
 
 
 def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
@@ -87,6 +98,15 @@ def _places_agree(turned: Tensor, block: int) -> bool:
     row = torch.randn(1, turned.shape[0], generator=generator, dtype=turned.dtype)
     product = torch.mm(row.expand(block, -1).contiguous(), turned)
     return torch.equal(product, product[:1].expand_as(product))
+
+
+def _counts_agree(turned: Tensor, block: int) -> bool:
+    """Whether fewer rows, down to two, give the bits of a whole block."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(block, turned.shape[0], generator=generator, dtype=turned.dtype)
+    whole = torch.mm(rows, turned)
+    parts = (torch.mm(rows[:count].contiguous(), turned) for count in range(2, block))
+    return all(torch.equal(part, whole[: part.shape[0]]) for part in parts)
 
 
 def _plain(weight: WeightMatrix) -> Tensor:

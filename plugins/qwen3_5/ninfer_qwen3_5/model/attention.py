@@ -17,13 +17,11 @@ def attention(
     x_TH: Tensor, weights: AttentionParameters, config: TextConfig, cache: KvCache, route: Route
 ) -> Tensor:
     """``W_o (softmax(q k^T / sqrt(D)) v * sigmoid(gate))``; returns [T, H]."""
-    import torch
-
     heads, kv, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     rows = x_TH.shape[0]
     stacked = route.linear(x_TH, weights.inputs)
-    q_gate, k, v = torch.split(stacked, [heads * 2 * size, kv * size, kv * size], dim=1)
-    q, gate = torch.split(q_gate.view(rows, heads, 2 * size), size, dim=2)
+    q_gate, k, v = stacked.split_with_sizes([heads * 2 * size, kv * size, kv * size], dim=1)
+    q, gate = q_gate.view(rows, heads, 2 * size).split_with_sizes([size, size], dim=2)
     q_TnD = route.ops.qk_norm_rope_store(
         q,
         k.view(rows, kv, size),

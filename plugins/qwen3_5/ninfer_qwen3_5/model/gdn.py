@@ -17,14 +17,12 @@ def gated_delta_net(
     x_TH: Tensor, weights: GdnParameters, config: TextConfig, state: GdnState, route: Route
 ) -> Tensor:
     """Projection, causal convolution, delta rule, gated norm, projection; returns [T, H]."""
-    import torch
-
     value_heads, value_size = config.linear_num_value_heads, config.linear_value_head_dim
     values = value_heads * value_size
     channels = config.conv_channels
     rows = x_TH.shape[0]
     stacked = route.linear(x_TH, weights.inputs)
-    mixed, z, b, a = torch.split(stacked, [channels, values, value_heads, value_heads], dim=1)
+    mixed, z, b, a = stacked.split_with_sizes([channels, values, value_heads, value_heads], dim=1)
     decay, beta = route.ops.gdn_gates(a, b, weights.decay_rate, weights.dt_bias)
     qkv = route.convolve(mixed, weights.conv, state)
     o_Tnd = route.recur(qkv, decay, beta, state, config.linear_num_key_heads)
