@@ -24,6 +24,6 @@ class NinferError(Exception):
 
 
 class UsageError(NinferError):
-    """The command line is wrong: an option, its value, or options that contradict each other."""
+    """What was asked is wrong: an option, its value, or options that contradict each other."""
 
     exit_code = 2

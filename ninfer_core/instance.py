@@ -12,7 +12,6 @@ from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelI
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
-from ninfer_core.errors import NinferError
 from ninfer_core.hookspecs import (
     ARCHITECTURES,
     CACHE_POLICIES,
@@ -82,7 +81,7 @@ def weight_formats(host: PluginHost) -> FormatRegistry:
 
 
 def open_device(text: str, host: PluginHost) -> Device:
-    """The device that ``text`` (``auto``, ``cpu``, ``cuda:N``) means. Raises DeviceError."""
+    """The device that ``text`` (``auto``, ``cpu``, ``cuda:N``) means. Raises DeviceUnavailable."""
     from ninfer_core.device.spec import choose_device, parse_device
 
     offered: dict[str, Callable[[], Verdict]] = {
@@ -221,9 +220,12 @@ def _model_context(artifact: Artifact) -> int:
     text = config.get("text_config") or config
     positions = text.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
-        raise NinferError(
-            f"max_position_embeddings is {positions!r} in the configuration of {artifact.name}",
-            hint="convert the checkpoint again from a sound config.json",
+        from ninfer_core.artifact import ArtifactError
+
+        raise ArtifactError(
+            "text.config.max_position_embeddings",
+            f"is {positions!r}",
+            "convert the checkpoint again from a sound config.json",
         )
     return positions
 

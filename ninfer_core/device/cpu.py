@@ -27,14 +27,14 @@ from ninfer_core.device.base import (
     LaneRole,
     MemoryFacts,
 )
-from ninfer_core.device.errors import ArenaExhausted, DeviceError
+from ninfer_core.device.errors import ArenaExhausted, DeviceError, DeviceUnavailable
 from ninfer_core.hookspecs.devices import DeviceFacts
 
 
 def open_device(index: int = 0) -> Device:
-    """The CPU device. Raises DeviceError for any index but 0."""
+    """The CPU device. Raises DeviceUnavailable for any index but 0."""
     if index:
-        raise DeviceError(f"cpu:{index} does not exist", hint="there is only one cpu")
+        raise DeviceUnavailable(f"cpu:{index} does not exist", hint="there is only one cpu")
     return CpuDevice()
 
 

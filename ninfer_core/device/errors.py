@@ -9,5 +9,11 @@ class DeviceError(NinferError):
     """A device cannot be chosen, opened or used as asked."""
 
 
+class DeviceUnavailable(DeviceError):
+    """The device that was asked for does not exist, or cannot be used on this machine."""
+
+    exit_code = 2
+
+
 class ArenaExhausted(DeviceError):
     """A sub-allocation does not fit; the message has the numbers."""

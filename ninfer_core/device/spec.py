@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ninfer_core.device.errors import DeviceError
+from ninfer_core.device.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     from ninfer_core.hookspecs.records import Verdict
@@ -36,15 +36,15 @@ class DeviceChoice:
 
 
 def parse_device(text: str) -> DeviceSpec:
-    """Read ``auto``, ``cpu``, ``cuda`` (the first one) or ``cuda:N``. Raises DeviceError."""
+    """Read ``auto``, ``cpu``, ``cuda`` (the first one) or ``cuda:N``. Raises DeviceUnavailable."""
     match = _FORM.fullmatch(text.strip().lower())
     if match is None:
-        raise DeviceError(
+        raise DeviceUnavailable(
             f"device {text!r} is not understood", hint="write auto, cpu, cuda or cuda:N"
         )
     kind, index = match[1], int(match[2] or 0)
     if kind in (AUTO, "cpu") and match[2] is not None and index:
-        raise DeviceError(f"device {text!r}: there is only one {kind}", hint=f"write {kind}")
+        raise DeviceUnavailable(f"device {text!r}: there is only one {kind}", hint=f"write {kind}")
     return DeviceSpec(kind, index)
 
 
@@ -53,20 +53,20 @@ def choose_device(spec: DeviceSpec, offered: Mapping[str, Callable[[], Verdict]]
 
     ``offered`` maps each kind to its probe, in order of preference. ``auto`` takes the first kind
     whose probe agrees and says what the others lacked; a named kind is taken or refused, never
-    replaced. Raises DeviceError.
+    replaced. Raises DeviceUnavailable.
     """
     if spec.kind == AUTO:
         return _first_usable(offered)
     if spec.kind not in offered:
         installed = ", ".join(offered) or "none"
-        raise DeviceError(
+        raise DeviceUnavailable(
             f"device {spec}: the {spec.kind.upper()} device is not provided by the installed "
             f"plug-ins",
             hint=f"installed: {installed}",
         )
     verdict = offered[spec.kind]()
     if not verdict.ok:
-        raise DeviceError(f"device {spec} cannot be used: {verdict.reason}")
+        raise DeviceUnavailable(f"device {spec} cannot be used: {verdict.reason}")
     return DeviceChoice(spec, "named on request")
 
 
@@ -78,4 +78,4 @@ def _first_usable(offered: Mapping[str, Callable[[], Verdict]]) -> DeviceChoice:
             reason = "; ".join(refusals) or "first choice"
             return DeviceChoice(DeviceSpec(kind), reason)
         refusals.append(f"{kind}: {verdict.reason}")
-    raise DeviceError(f"no device can be used: {'; '.join(refusals) or 'none is installed'}")
+    raise DeviceUnavailable(f"no device can be used: {'; '.join(refusals) or 'none is installed'}")

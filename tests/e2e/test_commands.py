@@ -17,6 +17,7 @@ import pytest
 
 NINFER = str(Path(sys.executable).with_name("ninfer"))
 QUESTION = "What is 17 + 25?"
+TORN = "{% if messages"
 HELLO = [{"role": "user", "content": QUESTION}]
 
 
@@ -55,6 +56,28 @@ def client() -> Iterator[openai.OpenAI]:
     process.send_signal(signal.SIGTERM)
     rest = process.communicate(timeout=60)[1]
     assert process.returncode == 0, rest
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--device", "tpu", "device tpu:0: the TPU device is not provided"),
+        ("--device", "cpu:1", "there is only one cpu"),
+        ("--kv-dtype", "bf16", "is not served on this device (leave --kv-dtype out)"),
+        ("--chat-template", "/no/such/file", "chat template /no/such/file cannot be read"),
+        ("--chat-template", TORN, "(mend the template, or give another with --chat-template)"),
+        ("--max-context", "99999999", "this model has 32768 positions"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(option, value, said, tmp_path):
+    if value == TORN:
+        value = str(tmp_path / "torn.jinja")
+        Path(value).write_text(TORN)
+    done = ninfer("run", "demo", "--prompt", "a", option, value)
+    [line] = done.stderr.splitlines()
+    assert line.startswith("ninfer: error: ")
+    assert said in line
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_run_answers_rightly():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import BuildRequest, FrontendRequest, Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
-from ninfer_core.errors import NinferError
+from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend import open_frontend
 from ninfer_qwen3_5.load.text import load_text
@@ -52,8 +52,8 @@ class Qwen35Instance:
 def build_instance(request: BuildRequest) -> Qwen35Instance:
     """Load weights, plan the stores and assemble the Program.
 
-    Raises ArtifactError for a file that does not hold this architecture whole, NinferError for a
-    feature that this version does not run or a budget that does not fit.
+    Raises ArtifactError for a file that does not hold this architecture whole, UsageError for a
+    feature that this version does not run, NinferError for a budget that does not fit.
     """
     _refuse_features(request)
     config = TextConfig.from_json(request.artifact.component("text").config)
@@ -72,14 +72,14 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
 def _refuse_features(request: BuildRequest) -> None:
     if request.features.vision or request.features.draft is not None:
         asked = "vision" if request.features.vision else f"draft {request.features.draft!r}"
-        raise NinferError(f"{asked} is not run by ninfer-qwen3_5 in this version")
+        raise UsageError(f"{asked} is not run by ninfer-qwen3_5 in this version")
     if request.budget.kv_format not in (None, "fp32"):
-        raise NinferError(
+        raise UsageError(
             f"kv_format {request.budget.kv_format!r} is not served on this device",
             hint="leave --kv-dtype out",
         )
     if len(request.devices) != 1:
-        raise NinferError(
+        raise UsageError(
             f"{len(request.devices)} devices were given; this version runs on one",
             hint="name one device with --device",
         )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninfer_core.contract.instance import FrontendRequest
-from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.frontend.budget import GUIDANCE, BudgetFactory
+from ninfer_qwen3_5.frontend.errors import ResourceError
 from ninfer_qwen3_5.frontend.frontend import FrontendParts, Qwen35Frontend
 from ninfer_qwen3_5.frontend.prompt import PromptPreparer
 from ninfer_qwen3_5.frontend.resources import Resources, read_resources
@@ -28,23 +28,23 @@ class FrontendOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> FrontendOptions:
-        """Raises NinferError for an option that does not exist or is not text."""
+        """Raises ResourceError for an option that does not exist or is not text."""
         known = cls.__dataclass_fields__
         given = {name: value for name, value in options.items() if value is not None}
         for name, value in given.items():
             if name not in known:
-                raise NinferError(
+                raise ResourceError(
                     f"frontend option {name!r} does not exist", hint=f"known: {', '.join(known)}"
                 )
             if not isinstance(value, str):
-                raise NinferError(f"frontend option {name!r} must be text, not {value!r}")
+                raise ResourceError(f"frontend option {name!r} must be text, not {value!r}")
         return cls(**given)
 
 
 def open_frontend(request: FrontendRequest) -> Qwen35Frontend:
     """Read and check the text resources of the artifact; nothing of its weights.
 
-    Raises NinferError naming the resource or option that is missing, malformed or contradictory.
+    Raises ResourceError naming the resource or option that is missing, malformed or contradictory.
     """
     options = FrontendOptions.parse(request.options)
     resources = read_resources(request.artifact, options.chat_template)
@@ -79,7 +79,7 @@ def _check_vocabulary(tokenizer: TextTokenizer, resources: Resources) -> None:
     config = resources.config
     rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if isinstance(rows, int) and tokenizer.vocab_size > rows:
-        raise NinferError(
+        raise ResourceError(
             f"tokenizer.json has ids up to {tokenizer.vocab_size - 1}, but vocab_size is {rows}",
             hint="take the tokenizer and config.json from one checkpoint",
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.sampling import SamplingParams
-from ninfer_core.errors import NinferError
+from ninfer_qwen3_5.frontend.errors import ResourceError
 from ninfer_qwen3_5.frontend.template import DEFAULT_TEMPLATE
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Resources:
         return {name: text for name, text in texts.items() if text is not None}
 
     def sampling(self) -> SamplingParams:
-        """The checkpoint's own defaults; ``do_sample`` false is greedy. Raises NinferError."""
+        """The checkpoint's own defaults; ``do_sample`` false is greedy. Raises ResourceError."""
         config = self.generation_config
         given = {name: config[name] for name in _SAMPLING_FIELDS if config.get(name) is not None}
         if config.get("do_sample") is False:
@@ -58,17 +58,17 @@ class Resources:
         try:
             return SamplingParams(**given)
         except (InvalidRequest, TypeError) as error:
-            raise NinferError(f"{GENERATION_CONFIG}: {error}") from error
+            raise ResourceError(f"{GENERATION_CONFIG}: {error}") from error
 
 
 def read_resources(artifact: Artifact, template_file: str | None = None) -> Resources:
     """Read them from the text component; ``template_file`` replaces the chat template.
 
-    Raises NinferError naming the resource that is missing or malformed.
+    Raises ResourceError naming the resource that is missing or malformed.
     """
     tokenizer = artifact.resource(COMPONENT, TOKENIZER)
     if tokenizer is None:
-        raise NinferError(
+        raise ResourceError(
             f"the artifact holds no {TOKENIZER}",
             hint="convert the checkpoint again from a directory that has one",
         )
@@ -89,9 +89,9 @@ def _json_object(artifact: Artifact, name: str) -> Mapping[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise NinferError(f"{name} is not valid JSON: {error}") from error
+        raise ResourceError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise NinferError(f"{name} must hold a JSON object")
+        raise ResourceError(f"{name} must hold a JSON object")
     return value
 
 
@@ -119,7 +119,7 @@ def _declared_templates(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     try:
         return {str(entry["name"]): str(entry["template"]) for entry in declared}
     except (TypeError, KeyError) as error:
-        raise NinferError(
+        raise ResourceError(
             f"{TOKENIZER_CONFIG}: chat_template must be text or a list of named templates"
         ) from error
 
@@ -128,7 +128,7 @@ def _read_template(path: Path) -> str:
     try:
         return _template_text(path.read_bytes(), str(path))
     except OSError as error:
-        raise NinferError(
+        raise ResourceError(
             f"chat template {path} cannot be read: {error.strerror}",
             hint="give the path of a Jinja file with --chat-template",
         ) from error
@@ -138,13 +138,13 @@ def _template_text(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise NinferError(f"chat template {name} is not UTF-8 text") from error
+        raise ResourceError(f"chat template {name} is not UTF-8 text") from error
 
 
 def _id_list(value: Any) -> list[int]:
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(entry) is int for entry in ids):
-        raise NinferError(f"eos_token_id is {value!r}; it must be a token id or a list of them")
+        raise ResourceError(f"eos_token_id is {value!r}; it must be a token id or a list of them")
     return ids
 
 

@@ -10,7 +10,7 @@ import jinja2
 from jinja2 import meta
 
 from ninfer_core.contract.errors import InvalidPrompt
-from ninfer_core.errors import NinferError
+from ninfer_qwen3_5.frontend.errors import ResourceError
 from ninfer_qwen3_5.frontend.messages import Message, later_systems_as_user
 from ninfer_qwen3_5.frontend.sandbox import BoundedEnvironment, RenderLimits, render_bounded
 
@@ -24,7 +24,7 @@ class ChatTemplate:
     """One template, or several by name of which ``tool_use`` serves prompts with tools.
 
     ``tokens`` are the tokenizer's named tokens (``eos_token`` and the like), which templates may
-    read. Thread safe. Raises NinferError for a template that does not parse.
+    read. Thread safe. Raises ResourceError for a template that does not parse.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def _compiled(environment: BoundedEnvironment, name: str, source: str) -> jinja2
     try:
         return environment.from_string(source)
     except jinja2.TemplateError as error:
-        raise NinferError(
+        raise ResourceError(
             f"chat template {name!r} does not parse: {error}",
             hint="mend the template, or give another with --chat-template",
         ) from error

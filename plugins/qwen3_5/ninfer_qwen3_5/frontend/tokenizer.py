@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.normalizers import NFC
 
-from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
+from ninfer_qwen3_5.frontend.errors import ResourceError
 
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 
@@ -30,7 +30,7 @@ class TextTokenizer:
     """A byte-level BPE tokenizer: thread safe, adds no token of its own, never truncates.
 
     ``declared`` is ``added_tokens_decoder`` of ``tokenizer_config.json``; tokens that only that
-    file knows are added under their declared ids. Raises NinferError for a file that is not a
+    file knows are added under their declared ids. Raises ResourceError for a file that is not a
     byte-level tokenizer or contradicts ``declared``.
     """
 
@@ -93,9 +93,9 @@ def _load(data: bytes) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # the library raises bare Exception for every malformed file
-        raise NinferError(f"tokenizer.json cannot be read: {error}") from error
+        raise ResourceError(f"tokenizer.json cannot be read: {error}") from error
     if "ByteLevel" not in repr(tokenizer.decoder) or tokenizer.pre_tokenizer is None:
-        raise NinferError("tokenizer.json is not a byte-level tokenizer, which this family uses")
+        raise ResourceError("tokenizer.json is not a byte-level tokenizer, which this family uses")
     tokenizer.post_processor = None  # it may trim offsets, and templates write every token
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -110,7 +110,7 @@ def _declare(tokenizer: Tokenizer, declared: Mapping[str, Any]) -> None:
             continue
         tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
-            raise NinferError(
+            raise ResourceError(
                 f"tokenizer_config.json gives {token.content!r} the id {token_id}, tokenizer.json "
                 f"gives it {tokenizer.token_to_id(token.content)}",
                 hint="take both files from one checkpoint",
@@ -123,7 +123,7 @@ def _declared_tokens(declared: Mapping[str, Any]) -> Iterator[tuple[int, AddedTo
             flags = {name: bool(fields.get(name, False)) for name in _FLAGS}
             yield int(token_id), AddedToken(str(fields["content"]), **flags)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NinferError(
+        raise ResourceError(
             f"tokenizer_config.json: added_tokens_decoder is malformed: {error!r}"
         ) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ninfer_core.errors import NinferError
+from ninfer_qwen3_5.frontend.errors import ResourceError
 from ninfer_qwen3_5.frontend.resources import Resources
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
 
@@ -31,7 +31,7 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer: TextTokenizer, resources: Resources) -> Vocabulary:
-    """Look the marks up. Raises NinferError for a mark that is no token of its own.
+    """Look the marks up. Raises ResourceError for a mark that is no token of its own.
 
     Checkpoints disagree on the end of sequence (a small one may name only ``<|endoftext|>``), so
     every id that any of their files names ends the output.
@@ -49,7 +49,7 @@ def read_vocabulary(tokenizer: TextTokenizer, resources: Resources) -> Vocabular
 def _required(tokenizer: TextTokenizer, spelling: str) -> int:
     token_id = tokenizer.id_of(spelling)
     if token_id is None:
-        raise NinferError(
+        raise ResourceError(
             f"tokenizer.json has no added token {spelling!r}, which this family's output needs",
             hint="use the tokenizer of a Qwen3.5 checkpoint",
         )
@@ -64,7 +64,7 @@ def _eos(tokenizer: TextTokenizer, resources: Resources) -> Iterable[int]:
             yield token_id
     for token_id in resources.declared_eos_ids():
         if not 0 <= token_id < tokenizer.vocab_size:
-            raise NinferError(
+            raise ResourceError(
                 f"eos_token_id {token_id} lies outside the vocabulary of {tokenizer.vocab_size}"
             )
         yield token_id
