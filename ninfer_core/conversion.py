@@ -1,4 +1,4 @@
-"""Converting checkpoints with the installed architectures, and the cache of converted ones."""
+"""Artifacts and what is installed: formats, converters, and the cache of converted checkpoints."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ninfer_core.errors import NinferError
-from ninfer_core.hookspecs import ARCHITECTURES
+from ninfer_core.hookspecs import ARCHITECTURES, WEIGHT_FORMATS
 from ninfer_core.models import ResolvedModel
 from ninfer_core.plugins import PluginHost
 
 if TYPE_CHECKING:
+    from ninfer_core.artifact import FormatRegistry
     from ninfer_core.artifact.convert import ArchitectureConverter, ConvertProgress
 
 CACHE_VARIABLE: Final = "NINFER_CACHE_DIR"
@@ -36,6 +38,14 @@ def converters(host: PluginHost) -> dict[str, ArchitectureConverter]:
             converter = host.load(ARCHITECTURES, entry.name, "converter")
             found.update(dict.fromkeys(entry.architectures, converter))
     return found
+
+
+def weight_formats(host: PluginHost) -> FormatRegistry:
+    """Every installed weight format; one that cannot be loaded raises when it is asked for."""
+    from ninfer_core.artifact import FormatRegistry
+
+    names = [entry.name for entry in host.entries(WEIGHT_FORMATS) if not entry.unavailable]
+    return FormatRegistry((), {name: partial(host.load, WEIGHT_FORMATS, name) for name in names})
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -69,7 +79,12 @@ def cached_artifact(
         _make(target.parent)
         options = ConvertOptions(recipe=recipe, name=directory.resolve().name, overwrite=True)
         convert(
-            directory, target, architectures=converters(host), options=options, progress=progress
+            directory,
+            target,
+            architectures=converters(host),
+            options=options,
+            progress=progress,
+            formats=weight_formats(host),
         )
         _remove_others(target, recipe)
     return target

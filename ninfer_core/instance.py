@@ -21,7 +21,6 @@ from ninfer_core.hookspecs import (
     KV_FORMATS,
     MEDIA_FRONTENDS,
     OP_BACKENDS,
-    WEIGHT_FORMATS,
     Verdict,
 )
 from ninfer_core.plugins import (
@@ -34,7 +33,7 @@ from ninfer_core.plugins import (
 )
 
 if TYPE_CHECKING:
-    from ninfer_core.artifact import Artifact, FormatRegistry
+    from ninfer_core.artifact import Artifact
     from ninfer_core.device.base import Device
     from ninfer_core.ops.select import OpSelection
 
@@ -59,6 +58,7 @@ def instance_factory(
 def open_instance(path: Path, options: EngineOptions, host: PluginHost) -> OpenedInstance:
     """Open the artifact and build its model. Raises NinferError with nothing left open."""
     from ninfer_core.artifact import open_artifact
+    from ninfer_core.conversion import weight_formats
 
     artifact = open_artifact(path, weight_formats(host))
     devices: list[Device] = []
@@ -68,16 +68,6 @@ def open_instance(path: Path, options: EngineOptions, host: PluginHost) -> Opene
     except BaseException:
         _close_all(devices, artifact)
         raise
-
-
-def weight_formats(host: PluginHost) -> FormatRegistry:
-    """Every installed weight format."""
-    from ninfer_core.artifact import FormatRegistry
-
-    entries = host.entries(WEIGHT_FORMATS)
-    return FormatRegistry(
-        host.load(WEIGHT_FORMATS, entry.name) for entry in entries if not entry.unavailable
-    )
 
 
 def open_device(text: str, host: PluginHost) -> Device:

@@ -12,7 +12,6 @@ from ninfer_core.artifact.formats import (
     FormatRegistry,
     Plane,
     WeightFormat,
-    builtin_registry,
 )
 from ninfer_core.artifact.model import ActivationPolicy, Binding, TensorObject, Use
 from ninfer_core.artifact.reader import Artifact
@@ -117,7 +116,7 @@ class Binder:
         formats: FormatRegistry | None = None,
     ) -> None:
         self._artifact = artifact
-        self._formats = formats or builtin_registry()
+        self._formats = formats or artifact.formats
         self._components = tuple(artifact.component(name).name for name in components)
         self._taken: set[str] = set()
 

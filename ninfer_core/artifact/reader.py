@@ -48,13 +48,20 @@ class Artifact:
     """A validated artifact whose bytes stay in the files until somebody reads them.
 
     Reads are zero-copy views of read-only maps. Opening checks framing, bounds, references and the
-    content id of the directory, not the payload: `verify` does that.
+    content id of the directory, not the payload: `verify` does that. ``formats`` are the weight
+    formats that it was opened with; who reads its tensors uses them, unless given others.
     """
 
     def __init__(
-        self, path: Path, directory: Directory, identity: bytes, spans: list[_Span]
+        self,
+        path: Path,
+        directory: Directory,
+        identity: bytes,
+        spans: list[_Span],
+        formats: FormatRegistry,
     ) -> None:
         self.path = path
+        self.formats = formats
         self.directory = directory
         self.id = identity.hex()
         self._spans = spans
@@ -153,7 +160,8 @@ class Artifact:
 def open_artifact(path: str | os.PathLike[str], formats: FormatRegistry | None = None) -> Artifact:
     """Map and validate the artifact at ``path``; raises `ArtifactError` for anything amiss.
 
-    ``formats`` (the built-in ones when None) serves to check the sizes of tensors of known formats.
+    ``formats`` (the built-in ones when None) check the sizes of their tensors now, and decode them
+    later.
     """
     entry_path = Path(path)
     data = map_file(entry_path, "give the path of a readable .ninfer file")
@@ -162,13 +170,14 @@ def open_artifact(path: str | os.PathLike[str], formats: FormatRegistry | None =
     if artifact_id(encoded) != header.artifact_id:
         raise ArtifactError("directory", "does not match the artifact id in the header", DAMAGED)
     directory = parse_directory(encoded)
-    validate_directory(directory, formats or builtin_registry())
+    known = formats or builtin_registry()
+    validate_directory(directory, known)
     payload = _payload(entry_path, data, payload_start(header.number), directory.files[0].bytes)
     spans = [_Span(0, payload)]
     for index, file in enumerate(directory.files[1:], start=1):
         first = spans[-1].first + len(spans[-1].data)
         spans.append(_Span(first, _part(entry_path, index, header.artifact_id, file.bytes)))
-    return Artifact(entry_path, directory, header.artifact_id, spans)
+    return Artifact(entry_path, directory, header.artifact_id, spans, known)
 
 
 def _span_first(span: _Span) -> int:

@@ -12,7 +12,6 @@ from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
     WeightFormat,
-    builtin_registry,
     row_blocks,
     row_count,
 )
@@ -59,7 +58,7 @@ def verify(
 
     ``progress`` gets (bytes done, bytes in all). Reads the whole payload once, block by block.
     """
-    known = formats or builtin_registry()
+    known = formats or artifact.formats
     objects = artifact.directory.objects
     total = sum(entry.bytes for entry in objects)
     problems: list[Problem] = []

@@ -118,6 +118,10 @@ class Command:
         self.opened: list[tuple[Any, Any]] = []
         self._host = host
 
+    def on(self, host: PluginHost) -> Command:
+        """The same with other plug-ins."""
+        return Command(host)
+
     def open(self, source: Any, options: Any, *, factory: Any) -> ScriptedEngine:
         self.opened.append((source, options))
         self.engine = ScriptedEngine(self.script, **self.settings)

@@ -97,8 +97,8 @@ def test_a_packed_format_is_written_and_read_back(checkpoint, out: Path, row_blo
     packed = Int8Rows(row_block=row_block)
     formats = convert_packed(source, out, packed)
     artifact = open_artifact(out, formats)
-    assert verify(artifact, formats).problems == ()
-    binder = Binder(artifact, formats=formats)
+    assert verify(artifact).problems == ()
+    binder = Binder(artifact)
     members = [(f"text.layers.0.mlp.{part}_proj.weight", (96, 64)) for part in ("gate", "up")]
     fused = binder.stacked(members, use="ffn_input")
     assert fused.contiguous

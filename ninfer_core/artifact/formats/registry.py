@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats.base import WeightFormat
@@ -10,10 +10,19 @@ from ninfer_core.artifact.formats.plain import BF16, FP32, INT32
 
 
 class FormatRegistry:
-    """Weight formats by name; two formats of one name are refused."""
+    """Weight formats by name; two formats of one name are refused.
 
-    def __init__(self, formats: Iterable[WeightFormat]) -> None:
+    ``loaders`` are formats that are loaded when an artifact first names them, so that one which is
+    broken harms only those who need it.
+    """
+
+    def __init__(
+        self,
+        formats: Iterable[WeightFormat],
+        loaders: Mapping[str, Callable[[], WeightFormat]] | None = None,
+    ) -> None:
         self._formats: dict[str, WeightFormat] = {}
+        self._loaders = dict(loaders or {})
         for entry in formats:
             if entry.name in self._formats:
                 raise ArtifactError(
@@ -24,11 +33,14 @@ class FormatRegistry:
             self._formats[entry.name] = entry
 
     def find(self, name: str) -> WeightFormat | None:
+        """The format, loaded if need be; None when nobody provides it."""
+        if name not in self._formats and name in self._loaders:
+            self._formats[name] = self._loaders[name]()
         return self._formats.get(name)
 
     def get(self, name: str, field: str) -> WeightFormat:
         """The format a consumer needs for ``field``; raises `ArtifactError` when it is unknown."""
-        found = self._formats.get(name)
+        found = self.find(name)
         if found is None:
             raise ArtifactError(
                 field,
@@ -38,7 +50,8 @@ class FormatRegistry:
         return found
 
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._formats))
+        """All that can be asked for, sorted."""
+        return tuple(sorted({*self._formats, *self._loaders}))
 
 
 BUILTIN_FORMATS: tuple[WeightFormat, ...] = (BF16, FP32, INT32)

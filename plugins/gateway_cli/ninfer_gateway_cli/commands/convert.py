@@ -40,7 +40,7 @@ def convert(
     with reported(debug=debug, as_json=as_json):
         from ninfer_core.artifact.convert import ConvertOptions
         from ninfer_core.artifact.convert import convert as convert_checkpoint
-        from ninfer_core.conversion import converters
+        from ninfer_core.conversion import converters, weight_formats
 
         options = ConvertOptions(
             recipe=recipe,
@@ -55,6 +55,7 @@ def convert(
                 architectures=converters(ctx.obj),
                 options=options,
                 progress=meter.conversion,
+                formats=weight_formats(ctx.obj),
             )
         for note in report.notes:
             say("note", note)

@@ -19,6 +19,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def inspect(
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     debug: DebugOption = False,
@@ -26,8 +27,9 @@ def inspect(
     """Show components, formats, quality and origin of a .ninfer file; reads no weights."""
     with reported(debug=debug, as_json=as_json):
         from ninfer_core.artifact import open_artifact, summarise
+        from ninfer_core.conversion import weight_formats
 
-        with open_artifact(file) as artifact:
+        with open_artifact(file, weight_formats(ctx.obj)) as artifact:
             summary = summarise(artifact)
         if as_json:
             typer.echo(json.dumps(summary.to_json()))

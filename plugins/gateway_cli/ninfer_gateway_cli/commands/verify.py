@@ -15,6 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def verify(
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     debug: DebugOption = False,
@@ -23,8 +24,9 @@ def verify(
     with reported(debug=debug, as_json=as_json):
         from ninfer_core.artifact import open_artifact
         from ninfer_core.artifact import verify as verify_artifact
+        from ninfer_core.conversion import weight_formats
 
-        with open_artifact(file) as artifact, Meter() as meter:
+        with open_artifact(file, weight_formats(ctx.obj)) as artifact, Meter() as meter:
             report = verify_artifact(
                 artifact, progress=lambda done, total: meter.update("checking", done, total)
             )
