@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 from ninfer_core.contract.errors import InvalidRequest
@@ -154,22 +155,43 @@ class GenerationOptions:
     consumer: ConsumerMode = ConsumerMode.STREAMING
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_new_tokens",
-            "min_tokens",
-            "queue_timeout",
-            "deadline",
-            "thinking_budget",
-        ):
+        for name in _COUNTS:
+            _check_count(name, getattr(self, name))
+        for name in ("queue_timeout", "deadline"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InvalidRequest(f"{name} is {value}; it must not be negative", param=name)
+            if value is not None and not value >= 0:
+                raise InvalidRequest(
+                    f"{name} is {value}; it must be a number of seconds, not negative", param=name
+                )
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value <= MAX_LOGPROBS:
+            if value is not None and not (
+                isinstance(value, Integral) and 0 <= int(value) <= MAX_LOGPROBS
+            ):
                 raise InvalidRequest(
                     f"{name} is {value}; it must lie between 0 and {MAX_LOGPROBS}",
                     param=name,
                 )
+        self._check_stops()
+
+    def _check_stops(self) -> None:
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise InvalidRequest(
+                f"stop is {self.stop!r}; it must be a tuple of texts", param="stop"
+            )
         if any(not text for text in self.stop):
             raise InvalidRequest("a stop string is empty", param="stop")
+        if not all(isinstance(token, Integral) for token in self.stop_token_ids):
+            raise InvalidRequest("stop_token_ids must be whole numbers", param="stop_token_ids")
+
+
+_COUNTS = ("max_new_tokens", "min_tokens", "thinking_budget")
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Integral):
+        raise InvalidRequest(f"{name} is {value!r}; it must be a whole number", param=name)
+    if value < 0:
+        raise InvalidRequest(f"{name} is {value}; it must not be negative", param=name)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 from ninfer_core.contract.errors import InvalidRequest
 
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
+MIN_TEMPERATURE = 1e-6
+"""A smaller divisor could push logits beyond float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +39,38 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if not (math.isfinite(value) and low <= value <= high):
+            if not (
+                isinstance(value, Real) and math.isfinite(value) and low <= float(value) <= high
+            ):
                 raise InvalidRequest(
                     f"{name} is {value!r}; it must lie between {low} and {high}",
                     param=name,
                 )
-        if self.repetition_penalty <= 0:
-            raise InvalidRequest("repetition_penalty must be above 0", param="repetition_penalty")
+        self._check_temperature()
+        for name in ("top_k", "seed"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Integral):
+                raise InvalidRequest(f"{name} is {value!r}; it must be a whole number", param=name)
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise InvalidRequest("seed must lie between 0 and 2**64 - 1", param="seed")
+        self._check_biases()
+
+    def _check_temperature(self) -> None:
+        if 0 < self.temperature < MIN_TEMPERATURE:
+            raise InvalidRequest(
+                f"temperature is {self.temperature!r}; it must be 0, which is greedy, "
+                f"or at least {MIN_TEMPERATURE}",
+                param="temperature",
+            )
+
+    def _check_biases(self) -> None:
         if len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise InvalidRequest(
                 f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}",
                 param="logit_bias",
             )
+        if not all(isinstance(token, Integral) for token in self.logit_bias):
+            raise InvalidRequest("logit_bias keys must be token ids", param="logit_bias")
         if any(not -100 <= bias <= 100 for bias in self.logit_bias.values()):
             raise InvalidRequest(
                 "logit_bias values must lie between -100 and 100", param="logit_bias"
@@ -62,12 +83,12 @@ class SamplingParams:
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0.0, 100.0),
-    ("top_k", 0, 1 << 31),
+    ("top_k", 0, (1 << 31) - 1),
     ("top_p", 0.0, 1.0),
     ("min_p", 0.0, 1.0),
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
-    ("repetition_penalty", 0.0, 10.0),
+    ("repetition_penalty", 0.01, 10.0),
 )
 
 

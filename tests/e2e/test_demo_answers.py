@@ -75,6 +75,26 @@ def test_seeds_repeat_and_differ(demo_engine) -> None:
     assert len({tokens(seed) for seed in range(4)}) > 1
 
 
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"temperature": 1e-6, "top_k": (1 << 31) - 1},
+        {"temperature": 1e-6, "repetition_penalty": 0.01},
+        {"temperature": 100.0, "top_k": 1, "min_p": 1.0, "top_p": 0.0},
+    ],
+    ids=["cold and all", "cold and repeating", "hot and one"],
+)
+def test_extreme_draws_end_like_others_and_the_engine_lives(demo_engine, extreme) -> None:
+    question = PromptInput(messages=[{"role": "user", "content": "What is 17 + 25?"}])
+    options = GenerationOptions(
+        sampling=SamplingParams(seed=(1 << 64) - 1, **extreme), max_new_tokens=8
+    )
+    result = demo_engine.submit(question, options).result(timeout=120)
+    if "repetition_penalty" not in extreme:
+        assert result.text == "42"  # only the likeliest token can be drawn
+    assert demo_engine.availability().ready
+
+
 def test_a_longer_limit_than_the_context_is_clamped_and_said(demo_engine) -> None:
     question = PromptInput(messages=[{"role": "user", "content": "What is 2 + 2?"}])
     options = GenerationOptions(sampling=GREEDY, max_new_tokens=10**6)

@@ -43,6 +43,8 @@ CHOSEN = {"type": "function", "function": {"name": "f"}}
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e9}, "temperature"),
+        ({"temperature": 1e-45}, "temperature"),
+        ({"top_k": 1 << 31}, "top_k"),
         ({"top_p": 1.5}, "top_p"),
         ({"presence_penalty": 3}, "presence_penalty"),
         ({"seed": -1}, "seed"),
