@@ -58,6 +58,16 @@ def test_options_exist(pages, options):
     assert {page: names for page, names in unknown.items() if names} == {}
 
 
+def test_links_lead_somewhere(root, pages):
+    broken = [
+        f"{page}: {link}"
+        for page, text in pages.items()
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+        if "://" not in link and not (root / page).parent.joinpath(link).exists()
+    ]
+    assert broken == []
+
+
 def test_dotted_names_resolve(pages):
     names = {
         name
