@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.artifact import Artifact, Binder, FormatRegistry
+from ninfer_core.artifact import Artifact, Binder
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.rope import interleaved_axes, inverse_frequencies
 from ninfer_core.ops.table import Ops
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def load_text(
-    artifact: Artifact, config: TextConfig, ops: Ops, formats: FormatRegistry | None = None
-) -> TextParameters:
+def load_text(artifact: Artifact, config: TextConfig, ops: Ops) -> TextParameters:
     """All text parameters. Raises ArtifactError for one that is missing, misshapen or left over."""
-    loader = _TextLoader(Binder(artifact, ("text",), formats), config, ops)
+    loader = _TextLoader(Binder(artifact, ("text",)), config, ops)
     parameters = loader.load()
     loader.binder.finish()
     return parameters
