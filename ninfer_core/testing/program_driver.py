@@ -153,5 +153,3 @@ class ProgramDriver:
 
 def _accept_all(token_ids: tuple[int, ...]) -> RowDecision:
     return RowDecision(disposition=Disposition.ACCEPT, accepted=len(token_ids))
-
-
