@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     An expected error is one line on stderr and its own ``exit_code``, Ctrl-C is 130.
     ``NINFER_DEBUG=1`` shows the traceback.
     """
+    _open_closed_streams()
     try:
         return _dispatch(parse(sys.argv[1:] if argv is None else argv))
     except NinferError as error:
@@ -38,6 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe went away; keep the interpreter from flushing into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _open_closed_streams() -> None:
+    """Python leaves None for a stream that the shell closed, and nothing could write to it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _dispatch(line: CommandLine) -> int:

@@ -8,6 +8,8 @@ from ninfer_core.errors import NinferError
 class DeviceError(NinferError):
     """A device cannot be chosen, opened or used as asked."""
 
+    exit_code = 2
+
 
 class DeviceUnavailable(DeviceError):
     """The device that was asked for does not exist, or cannot be used on this machine."""
@@ -17,3 +19,5 @@ class DeviceUnavailable(DeviceError):
 
 class ArenaExhausted(DeviceError):
     """A sub-allocation does not fit; the message has the numbers."""
+
+    exit_code = 1

@@ -7,7 +7,7 @@ import json
 import openai
 import pytest
 
-from ninfer_core.contract.errors import Unsupported
+from ninfer_core.contract.errors import InvalidPrompt, Unsupported
 from ninfer_core.testing.scripted_engine import failing
 from ninfer_gateway_http.settings import ServerSettings
 
@@ -52,6 +52,8 @@ CHOSEN = {"type": "function", "function": {"name": "f"}}
         ({"max_tokens": "many"}, "max_tokens"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"),
         ({"stop": [""]}, "stop"),
+        ({"stop": 5}, "stop"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
         ({"stop": ["x"] * 17}, "stop"),
         ({"stop_token_ids": [256]}, "stop_token_ids"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -85,6 +87,7 @@ def test_a_wrong_field_is_named(server, fields, param):
     "fields",
     [
         {"n": 1, "store": False, "response_format": {"type": "text"}, "service_tier": "auto"},
+        {"continue_final_message": True, "add_generation_prompt": False},
         {"functions": None, "audio": None, "logit_bias": {}, "top_logprobs": None},
         {"user": "u-1", "metadata": {"a": "b"}, "prompt_cache_key": "k"},
     ],
@@ -119,6 +122,8 @@ def test_the_engines_own_refusals_use_the_names_of_the_wire(server):
     reply = server.chat()
     assert (reply.status, reply.error["param"]) == (400, "reasoning_effort")
     assert reply.error["message"] == "reasoning_effort has no effect"
+    server.engine.script = failing(InvalidPrompt("chat.continue_final needs an assistant message"))
+    assert server.chat().error["message"].startswith("continue_final_message needs")
 
 
 def test_a_prompt_over_the_context_gives_both_numbers(serve):
@@ -155,6 +160,15 @@ def test_a_body_that_is_no_request_is_a_400(server, body):
     reply = server.request("/v1/chat/completions", body)
     assert reply.status == 400
     assert reply.error["message"]
+
+
+def test_an_unreadable_body_is_told_what_to_send(server):
+    reply = server.request("/v1/chat/completions", b'{"messages": "\xff"}')
+    assert "UTF-8" in reply.error["message"]
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    reply = server.request("/v1/chat/completions", b'{"messages": []}', form)
+    assert reply.status == 400
+    assert "content-type: application/json" in reply.error["message"]
 
 
 def test_a_body_over_the_limit_is_refused(serve):

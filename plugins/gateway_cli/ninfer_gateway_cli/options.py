@@ -17,6 +17,8 @@ FLAGS: Final = {
     "chat.effort": "--reasoning-effort",
     "chat.thinking": "--thinking",
     "max_new_tokens": "--max-new",
+    "min_tokens": "--min-tokens",
+    "stop_token_ids": "--stop-token-id",
     "thinking_budget": "--thinking-budget",
 }
 """Fields of the contract whose option has another name."""

@@ -22,6 +22,7 @@ from ninfer_gateway_http.middleware import ApiKey, BodyLimit, RequestLog
 from ninfer_gateway_http.settings import ServerSettings
 
 models = APIRouter()
+_UNREADABLE: Final = "the body cannot be read: send JSON in UTF-8, not nested beyond reason"
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 
 
@@ -100,7 +101,8 @@ async def _client_gone(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
-    return _send(ErrorReply(status=error.status_code, message=str(error.detail), code=code))
+    message = _UNREADABLE if error.status_code == 400 else str(error.detail)
+    return _send(ErrorReply(status=error.status_code, message=message, code=code))
 
 
 async def _invalid_body(request: Request, error: Exception) -> Response:
@@ -111,11 +113,15 @@ async def _invalid_body(request: Request, error: Exception) -> Response:
         message = f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}"
         return _send(ErrorReply(status=400, message=message, code="invalid_json"))
     param = _field(first["loc"][1:]) or None
+    if param is None and "json" not in request.headers.get("content-type", ""):
+        message = "the body is not taken as JSON; send the header content-type: application/json"
+        return _send(ErrorReply(status=400, message=message, code="invalid_request"))
     message = f"{param or 'body'}: {first['msg'][0].lower()}{first['msg'][1:]}"
     return _send(ErrorReply(status=400, message=message, code="invalid_request", param=param))
 
 
 def _field(path: Sequence[str | int]) -> str:
-    """``messages[0].role`` for ("messages", 0, "role")."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    """``messages[0].role`` for ("messages", 0, "role"); names of a union's types are left out."""
+    places = (part for part in path if part != "str" and not str(part).endswith("]"))
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in places)
     return "".join(parts).removeprefix(".")

@@ -22,7 +22,7 @@ from ninfer_core.contract.events import (
 )
 from ninfer_gateway_http import sse
 from ninfer_gateway_http.bridge import ClientGone, Exchange
-from ninfer_gateway_http.errors import error_reply
+from ninfer_gateway_http.errors import error_reply, on_the_wire
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.replies import JsonDict, ReplyWriter
 from ninfer_gateway_http.schema import ChatRequest, check_extras
@@ -45,7 +45,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
             gateway.exchange(to_prompt(body), options, request.receive)
         )
         start = await _started(exchange)
-        headers = _warning_header((*warnings, *start.notes))
+        headers = _warning_header((*warnings, *map(on_the_wire, start.notes)))
         answer = _Answer(body, gateway, exchange, request.scope["state"])
         if not body.stream:
             return JSONResponse(await answer.whole(), headers=headers)

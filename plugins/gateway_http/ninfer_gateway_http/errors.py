@@ -33,6 +33,7 @@ _SPELLINGS: Final = {
     "chat.template_kwargs": "chat_template_kwargs",
     "chat.thinking": "enable_thinking",
     "chat.effort": "reasoning_effort",
+    "chat.continue_final": "continue_final_message",
     "max_new_tokens": "max_tokens",
 }
 _RETRY_AFTER: Final = {429: "1", 503: "5"}
@@ -69,9 +70,9 @@ def error_reply(error: Exception) -> ErrorReply:
     if isinstance(error, RequestError):
         return ErrorReply(
             status=_STATUS.get(error.code, 400),
-            message=_on_the_wire(str(error)),
+            message=on_the_wire(str(error)),
             code=error.code,
-            param=error.param and _on_the_wire(error.param),
+            param=error.param and on_the_wire(error.param),
             extra=_details(error),
         )
     if isinstance(error, EngineFailure):
@@ -87,7 +88,7 @@ def _details(error: RequestError) -> dict[str, Any]:
     return {}
 
 
-def _on_the_wire(text: str) -> str:
+def on_the_wire(text: str) -> str:
     """``text`` with the contract's field names as the request spells them."""
     for name, spelling in _SPELLINGS.items():
         text = text.replace(name, spelling)

@@ -19,6 +19,7 @@ from ninfer_core.contract.events import (
     Usage,
 )
 from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_gateway_http.errors import on_the_wire
 
 JsonDict = dict[str, Any]
 TokenBytes = Callable[[Sequence[int]], list[bytes]]
@@ -134,7 +135,7 @@ def _timings(timings: Timings) -> JsonDict:
 
 def _report(result: GenerationResult) -> JsonDict:
     report: JsonDict = {"timings": _timings(result.timings)}
-    warnings = [*result.notes, *result.warnings]
+    warnings = [*map(on_the_wire, result.notes), *result.warnings]
     return report | {"warnings": warnings} if warnings else report
 
 

@@ -117,7 +117,11 @@ _UNSUPPORTED_STREAM: Final[Mapping[str, tuple[Any, ...]]] = {
 def check_extras(request: ChatRequest) -> tuple[str, ...]:
     """Warnings about unknown fields. Raises Unsupported for a known field that asks for more."""
     extras = request.model_extra or {}
-    warnings = list(_unknown(extras, _UNSUPPORTED, prefix=""))
+    refused = dict(_UNSUPPORTED)
+    if request.continue_final_message:
+        # Some clients must send both; then the two say the same.
+        refused["add_generation_prompt"] = (True, False)
+    warnings = list(_unknown(extras, refused, prefix=""))
     if request.stream_options is not None:
         nested = request.stream_options.model_extra or {}
         warnings += _unknown(nested, _UNSUPPORTED_STREAM, prefix="stream_options.")
