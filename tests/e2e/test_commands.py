@@ -102,6 +102,21 @@ def test_run_refuses_a_prompt_over_the_context():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--device", "xpu"], "device xpu:0"),
+        (["--chat-template", "no-such.jinja"], "no-such.jinja cannot be read"),
+        (["--kv-dtype", "int3"], "int3"),
+    ],
+)
+def test_run_refuses_what_cannot_be_opened_as_asked(flags, said):
+    done = ninfer("run", "demo", "--prompt", QUESTION, *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_ctrl_c_prints_what_was_produced(spawn):
     flags = ["--prompt", QUESTION, "--ignore-eos", "--device", "cpu", "--max-context", "32768"]
     process = spawn("run", "demo", *flags, stdout=subprocess.PIPE)

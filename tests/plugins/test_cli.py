@@ -273,6 +273,19 @@ def test_completion_of_a_commands_options(ninfer, site):
     assert done.stdout.split() == ["--name"], done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_the_shell_closed_is_written_to_nowhere(site, closed):
+    code = "import sys; from ninfer_core.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" --plugin nosuch env {closed}', sys.executable, code],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
 def test_closed_pipe_is_quiet(site):
     code = "import sys; from ninfer_core.cli import main; sys.exit(main())"
     with subprocess.Popen(
