@@ -77,6 +77,12 @@ class SamplingParams:
             )
 
     @property
+    def penalised(self) -> bool:
+        """Whether earlier tokens change the law of later ones."""
+        neutral = self.presence_penalty == 0 and self.frequency_penalty == 0
+        return not neutral or self.repetition_penalty != 1
+
+    @property
     def greedy(self) -> bool:
         return self.temperature <= 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import ALIGNMENT
-from ninfer_core.errors import NinferError
+from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import CONV_HISTORY, KvCache
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
@@ -36,14 +36,14 @@ class Layout:
     @staticmethod
     def plan(budget: Budget) -> Layout:
         """The smallest layout in which every lane can reach the full context, or what
-        ``kv_tokens`` affords. Raises NinferError when one full context would not fit."""
+        ``kv_tokens`` affords. Raises UsageError when one full context would not fit."""
         per_sequence = -(-budget.max_context // PAGE_TOKENS)
         pages = per_sequence * budget.max_concurrency
         if budget.kv_tokens is not None:
             pages = min(pages, -(-budget.kv_tokens // PAGE_TOKENS))
         least = max(per_sequence, budget.max_concurrency)
         if pages < least:
-            raise NinferError(
+            raise UsageError(
                 f"kv_tokens {budget.kv_tokens} gives {pages} pages of {PAGE_TOKENS} tokens; "
                 f"max_context {budget.max_context} and max_concurrency "
                 f"{budget.max_concurrency} need {least}",

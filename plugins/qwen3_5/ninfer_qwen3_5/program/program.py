@@ -56,6 +56,8 @@ from ninfer_qwen3_5.program.work import RowWork, Settlement
 if TYPE_CHECKING:
     from ninfer_qwen3_5.model.state import ModelState
 
+_NO_GROWTH = ResourceVector()
+
 
 class TextProgram:
     """Units and resources of one text model (contract: ``Program``)."""
@@ -155,6 +157,8 @@ class TextProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
         pages = self._stores.growth(record.history, record.frontier + need.tokens)
+        if not pages:
+            return Permit(sequence, need, _NO_GROWTH, None)
         demand = Demand({MAIN: pages})
         grant = self._stores.reserve(demand)
         if not isinstance(grant, Reservation):
@@ -163,8 +167,8 @@ class TextProgram:
 
     def settle(self, permit: Permit) -> None:
         permit.consume()
-        assert isinstance(permit.detail, Reservation)
-        permit.detail.settle()
+        if isinstance(permit.detail, Reservation):
+            permit.detail.settle()
 
     def launch_prefill(self, row: ChunkRow) -> Launched:
         record, work = self._open(row.sequence, row.permit, UnitKind.PREFILL)

@@ -61,9 +61,14 @@ class Sampler:
             self.count([sequence], [sequence.generated])
 
     def count(self, sequences: Rows[Sequence], tokens: Rows[Rows[int]]) -> None:
-        """Add accepted tokens of each sequence to what its penalties see."""
+        """Add accepted tokens of each sequence to what its penalties see, where it has any."""
         import torch
 
+        counted = [s.request.sampling.penalised for s in sequences]
+        if not any(counted):
+            return
+        sequences = [s for s, needed in zip(sequences, counted, strict=True) if needed]
+        tokens = [row for row, needed in zip(tokens, counted, strict=True) if needed]
         width = max(len(row) for row in tokens)
         padded = [[*row, *[0] * (width - len(row))] for row in tokens]
         self._ops.count_tokens(

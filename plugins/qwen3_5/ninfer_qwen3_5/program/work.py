@@ -15,10 +15,12 @@ from ninfer_qwen3_5.program.stores import MAIN, Stores
 
 @dataclass(slots=True)
 class RowWork:
-    """One row in flight: ``executed`` tokens past the frontier, their state in the spare slot."""
+    """One row in flight: ``executed`` tokens past the frontier, their state in the spare slot.
+
+    ``grant`` is None when the pages it has suffice, as in most rounds."""
 
     sequence: Sequence
-    grant: Reservation
+    grant: Reservation | None
     executed: int
 
 
@@ -34,10 +36,10 @@ class Settlement:
         if sequence.busy:
             raise EngineFailure("a sequence was put into two units at once")
         permit.consume()
-        grant = permit.detail
-        assert isinstance(grant, Reservation)
-        reach = sequence.frontier + permit.need.tokens
-        self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
+        grant = permit.detail if isinstance(permit.detail, Reservation) else None
+        if grant is not None:
+            reach = sequence.frontier + permit.need.tokens
+            self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
         sequence.busy = True
         return RowWork(sequence, grant, permit.need.tokens)
 
@@ -81,8 +83,9 @@ class Settlement:
             self.roll_back(work)
 
     def _close(self, work: RowWork) -> None:
-        kept = {MAIN: work.sequence.reach}
-        self._stores.histories.settle(work.sequence.history, work.grant, kept)
+        if work.grant is not None:
+            kept = {MAIN: work.sequence.reach}
+            self._stores.histories.settle(work.sequence.history, work.grant, kept)
         work.sequence.busy = False
 
 
