@@ -1,7 +1,7 @@
 """The gated delta rule token by token: gates, step, verify, fold.
 
-Step and verify read the state by the same products, one sequence at a time: the same shapes, so
-the same kernels and the same bits, whatever the batch. Step and fold write it by the same products.
+Step and verify read the state by the same products, one sequence at a time or several where a trial
+shows equal bits. Step and fold write it by the same products.
 What lies between is sums and products of single elements, which round alike everywhere, and exp,
 which ATen computes by vector code throughout.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from ninfer_core.ops.reference.lanes import whole_lanes, widen
 from ninfer_core.ops.reference.norm import constant
 
 _L2_EPS = 1e-6
+_TRIED_SEQUENCES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,11 @@ def gdn_step(
 ) -> Tensor:
     tokens = prepare_tokens(qkv, decay, beta, state, key_heads)
     sources, places = slots.tolist(), targets.tolist()
-    outputs, updates = _read([state[slot] for slot in sources], tokens)
+    runs = list(_runs(sources, places))
+    outputs, updates = _read(_stretches(state, sources, runs), tokens)
     grouped = by_key_head(state, key_heads)
     factors = _shaped(tokens.keys, updates, tokens.keep)
-    for first, count in _runs(sources, places):
+    for first, count in runs:
         source = grouped.narrow(0, sources[first], count)
         target = grouped.narrow(0, places[first], count)
         _advance(source, target, *(x.narrow(0, first, count) for x in factors))
@@ -131,14 +134,39 @@ def _spread(x: Tensor, value_heads: int) -> Tensor:
 
 
 def _read(states: Sequence[Tensor], tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Outputs and updates u [B, nv, dv] of one token per state [nv, dk, dv], which stays as it is.
+    """Outputs and updates u [B, nv, dv] of one token per sequence; no state is written.
 
+    ``states`` are the sequences' [nv, dk, dv] in order, or stretches of several, [n * nv, dk, dv].
     With ``S' = keep S + k u^T`` both products use S: ``S'^T q = keep S^T q + (k . q) u``.
     """
-    products = [torch.bmm(qk, state) for qk, state in zip(tokens.qk, states, strict=True)]
-    reads = torch.stack(products).mul_(tokens.keep.unsqueeze(-1))
+    stacked = tokens.qk.flatten(0, 1)
+    rows = stacked.split_with_sizes([state.shape[0] for state in states])
+    products = [torch.bmm(qk, state) for qk, state in zip(rows, states, strict=True)]
+    joined = products[0] if len(products) == 1 else torch.cat(products)
+    reads = joined.view(*tokens.qk.shape[:3], -1) * tokens.keep.unsqueeze(-1)
     updates = (tokens.values - reads[:, :, 1]).mul_(tokens.beta)
     return (tokens.overlap * updates).add_(reads[:, :, 0]), updates
+
+
+def _stretches(state: Tensor, slots: list[int], runs: list[tuple[int, int]]) -> list[Tensor]:
+    """The states of ``slots`` for :func:`_read`: run by run where that gives the bits of single
+    sequences, else one by one."""
+    if not _stacks_agree(tuple(state.shape[1:]), state.dtype, torch.get_num_threads()):
+        return [state[slot] for slot in slots]
+    return [state.narrow(0, slots[first], count).flatten(0, 1) for first, count in runs]
+
+
+@lru_cache
+def _stacks_agree(shape: tuple[int, ...], dtype: torch.dtype, threads: int) -> bool:
+    """Whether a batched product of several sequences has the bits of each alone: tried, since it
+    is not promised. ``shape`` is a state's [nv, dk, dv]; ``threads`` only tells trials apart."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(_TRIED_SEQUENCES, *shape, generator=generator, dtype=dtype)
+    qk = torch.randn(_TRIED_SEQUENCES, shape[0], 2, shape[1], generator=generator, dtype=dtype)
+    alone = torch.cat([torch.bmm(a, b) for a, b in zip(qk, states, strict=True)])
+    counts = range(2, _TRIED_SEQUENCES + 1)
+    stacks = [torch.bmm(qk[:n].flatten(0, 1), states[:n].flatten(0, 1)) for n in counts]
+    return all(torch.equal(stack, alone[: stack.shape[0]]) for stack in stacks)
 
 
 def by_key_head(state: Tensor, key_heads: int) -> Tensor:
