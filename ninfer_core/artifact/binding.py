@@ -197,7 +197,7 @@ class Binder:
             parent = self._artifact.tensor(part.object)
             weight_format = self._formats.get(parent.format, binding.parameter)
             check_storage(binding.parameter, parent, weight_format)
-            storage = self._artifact.object_bytes(parent.id)
+            storage = self._artifact.intact_bytes(parent.id)
             views.append(View(parent, part.first, part.count, storage, weight_format))
         return _joined(views)
 

@@ -1,7 +1,8 @@
-"""torch tensors over bytes and bytes over torch tensors, without copies."""
+"""Bytes of mapped files: their hash, and torch tensors over them without copies."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -9,6 +10,15 @@ if TYPE_CHECKING:
     import torch
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+_HASHED_AT_ONCE = 1 << 24
+
+
+def sha256_hex(data: memoryview) -> str:
+    """The SHA-256 of ``data``, piece by piece, so that a piece alone need be resident."""
+    digest = hashlib.sha256()
+    for start in range(0, len(data), _HASHED_AT_ONCE):
+        digest.update(data[start : start + _HASHED_AT_ONCE])
+    return digest.hexdigest()
 
 
 def tensor_view(data: Bytes, dtype: torch.dtype, first: int, count: int) -> torch.Tensor:

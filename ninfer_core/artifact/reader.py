@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from ninfer_core.artifact.buffers import sha256_hex
 from ninfer_core.artifact.container import (
     DAMAGED,
     ENTRY_MAGIC,
@@ -48,7 +49,8 @@ class Artifact:
     """A validated artifact whose bytes stay in the files until somebody reads them.
 
     Reads are zero-copy views of read-only maps. Opening checks framing, bounds, references and the
-    content id of the directory, not the payload: `verify` does that. ``formats`` are the weight
+    content id of the directory; the hash of an object is checked when a binder or a reader of
+    resources first takes it, and `verify` checks them all. ``formats`` are the weight
     formats that it was opened with; who reads its tensors uses them, unless given others.
     """
 
@@ -65,6 +67,7 @@ class Artifact:
         self.directory = directory
         self.id = identity.hex()
         self._spans = spans
+        self._intact: set[str] = set()
         self._objects = {entry.id: entry for entry in directory.objects}
         self._bindings = {binding.parameter: binding for binding in directory.bindings}
         self._components = {component.name: component for component in directory.components}
@@ -128,12 +131,26 @@ class Artifact:
         start = entry.offset - span.first
         return span.data[start : start + entry.bytes]
 
+    def intact_bytes(self, object_id: str) -> memoryview:
+        """:meth:`object_bytes`, checked once against the object's SHA-256.
+
+        Raises `ArtifactError` when the file was damaged after it was written.
+        """
+        data = self.object_bytes(object_id)
+        if object_id not in self._intact:
+            if sha256_hex(data) != self.object(object_id).sha256:
+                raise ArtifactError(
+                    f"object {object_id!r}", "does not match its recorded SHA-256", DAMAGED
+                )
+            self._intact.add(object_id)
+        return data
+
     def resource(self, component: str, name: str) -> bytes | None:
         """A copy of a component's resource (such as ``tokenizer.json``), or None without one."""
         object_id = self.component(component).resources.get(name)
         if object_id is None or not isinstance(self.object(object_id), ResourceObject):
             return None
-        return bytes(self.object_bytes(object_id))
+        return bytes(self.intact_bytes(object_id))
 
     def payload_spans(self) -> Iterator[tuple[int, memoryview]]:
         """(first payload offset, bytes) of each file, in order."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
+from ninfer_core.artifact.buffers import sha256_hex
 from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
@@ -19,8 +19,6 @@ from ninfer_core.artifact.model import StoredObject, TensorObject
 from ninfer_core.artifact.quality import BLOCK_ELEMENTS, SOME_ZERO_ROWS, QualityMeter, share
 from ninfer_core.artifact.reader import Artifact
 from ninfer_core.artifact.validate import check_storage
-
-_HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +83,13 @@ def _object_problems(
     artifact: Artifact, entry: StoredObject, weight_format: WeightFormat | None
 ) -> Iterator[str]:
     data = artifact.object_bytes(entry.id)
-    if _sha256(data) != entry.sha256:
+    if sha256_hex(data) != entry.sha256:
         yield "its bytes do not match the recorded SHA-256"
     if isinstance(entry, TensorObject):
         limit = weight_format.rms_error_limit if weight_format else None
         yield from _recorded_problems(entry, limit)
         if weight_format is not None:
             yield from _decoded_problems(entry, data, weight_format)
-
-
-def _sha256(data: memoryview) -> str:
-    digest = hashlib.sha256()
-    for start in range(0, len(data), _HASH_BYTES):
-        digest.update(data[start : start + _HASH_BYTES])
-    return digest.hexdigest()
 
 
 def _recorded_problems(entry: TensorObject, rms_error_limit: float | None) -> Iterator[str]:
