@@ -17,7 +17,7 @@ from ninfer_core.contract.engine import (
     LoadSummary,
     MemorySummary,
 )
-from ninfer_core.contract.errors import Unsupported
+from ninfer_core.contract.errors import InvalidRequest, Unsupported
 from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
@@ -94,12 +94,15 @@ class Engine:
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
     ) -> RequestHandle:
         """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
+        options = options or GenerationOptions()
+        _require(prompt, (PromptInput, PreparedPrompt), "prompt", "PromptInput(text=...)")
+        _require(options, (GenerationOptions,), "options", "GenerationOptions(...)")
         if self._ingress is None:
             raise Unsupported(
                 "this engine was opened for causal scoring and does not generate",
                 hint="open one with purpose GENERATION",
             )
-        return self._ingress.submit(prompt, options or GenerationOptions())
+        return self._ingress.submit(prompt, options)
 
     def count_tokens(self, prompt: PromptInput) -> int:
         return self._frontend().prepare(prompt).length
@@ -190,6 +193,11 @@ class Engine:
         if self.availability().state in (AvailabilityState.CLOSED, AvailabilityState.FAILED):
             raise self._lifecycle.unavailable()
         return self._opened.instance.frontend
+
+
+def _require(value: object, types: tuple[type, ...], name: str, mend: str) -> None:
+    if not isinstance(value, types):
+        raise InvalidRequest(f"{name} is a {type(value).__name__}", param=name, hint=f"give {mend}")
 
 
 def _close_worker(worker: EngineWorker) -> None:

@@ -58,6 +58,19 @@ def client() -> Iterator[openai.OpenAI]:
     assert process.returncode == 0, rest
 
 
+def test_a_flipped_weight_is_met_before_an_answer(tmp_path):
+    from ninfer_demo_model.source import resolve
+
+    data = bytearray(resolve().read_bytes())
+    data[len(data) // 2] ^= 0x40
+    flipped = tmp_path / "flipped.ninfer"
+    flipped.write_bytes(data)
+    done = ninfer("run", str(flipped), "--greedy", "--prompt", QUESTION)
+    [line] = done.stderr.splitlines()
+    assert "does not match its recorded SHA-256" in line
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -66,6 +79,7 @@ def client() -> Iterator[openai.OpenAI]:
         ("--kv-dtype", "bf16", "is not served on this device (leave --kv-dtype out)"),
         ("--chat-template", "/no/such/file", "chat template /no/such/file cannot be read"),
         ("--chat-template", TORN, "(mend the template, or give another with --chat-template)"),
+        ("--kv-capacity", "1", "raise --kv-capacity to 8192"),
         ("--max-context", "99999999", "this model has 32768 positions"),
     ],
 )

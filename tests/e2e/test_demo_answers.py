@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.events import FinishReason
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
@@ -131,3 +132,10 @@ def test_all_pages_and_slots_return(demo_engine) -> None:
     assert dataclasses.asdict(after) == dataclasses.asdict(before)
     assert after.pages_free == after.pages_total
     assert after.state_slots_free == after.state_slots_total
+
+
+@pytest.mark.parametrize(("prompt", "options"), [("hi", None), (None, {"max_new_tokens": 3})])
+def test_wrong_types_are_named(demo_engine, prompt, options) -> None:
+    given = prompt or PromptInput(text="hi")
+    with pytest.raises(InvalidRequest, match=r"prompt is a str|options is a dict"):
+        demo_engine.submit(given, options)

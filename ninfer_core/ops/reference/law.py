@@ -77,12 +77,13 @@ def _candidates(line: Tensor, filters: _Filters) -> tuple[Tensor, Tensor]:
     ids = ids[line[ids] > float("-inf")]
     if not ids.shape[0]:
         return ids, line[ids]
-    probs = torch.softmax(line[ids] / filters.temperature, dim=-1)
+    kept = line[ids]
+    probs = torch.softmax((kept - kept.max()) / filters.temperature, dim=-1)
     keep = probs >= filters.min_p * probs.max()
     if filters.top_p < 1:
         keep &= _nucleus(probs, filters.top_p)
-    kept = probs[keep]
-    return ids[keep], kept / kept.sum()
+    mass = probs[keep]
+    return ids[keep], mass / mass.sum()
 
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
