@@ -1,4 +1,4 @@
-"""Shared by the engine tests: requests in one line."""
+"""Shared by the engine tests: requests in one line, outputs without an end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from ninfer_core.contract.requests import GenerationOptions
+from ninfer_core.contract.resources import ProgramLimits
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.engine.opened import OpenedInstance
+from ninfer_core.testing.fake_instance import fake_factory
+from ninfer_core.testing.fake_transactions import FakeConfig
 
 
 @pytest.fixture
@@ -20,3 +24,10 @@ def options() -> Callable[..., GenerationOptions]:
         )
 
     return make
+
+
+@pytest.fixture
+def endless_factory() -> Callable[[], OpenedInstance]:
+    """Two lanes with room for outputs that take far longer than any test."""
+    limits = ProgramLimits(max_context=1 << 20, max_concurrency=2, prefill_chunk=8, vocab_rows=64)
+    return fake_factory(limits, FakeConfig(pages=1 << 20))

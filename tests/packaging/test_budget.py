@@ -22,6 +22,14 @@ def sources(root, packages) -> dict[str, str]:
     return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in files}
 
 
+@pytest.fixture(scope="module")
+def tests(root) -> dict[str, str]:
+    """Path from the root to text, of every test file and what tests share."""
+    folders = [root / "tests", *sorted(root.glob("examples/*/tests"))]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in files}
+
+
 def is_kernel_file(path: str, text: str) -> bool:
     """Kernels are in ``ops_triton``, or say so by their decorator."""
     return Path(path).parts[1] == "ops_triton" or "@triton.jit" in text
@@ -49,6 +57,12 @@ def test_files_are_short(sources):
         if text.count("\n") > limit:
             long[path] = text.count("\n")
     assert long == {}
+
+
+def test_test_files_are_short(tests):
+    assert "tests/packaging/test_budget.py" in tests
+    lengths = {path: text.count("\n") for path, text in tests.items()}
+    assert {path: n for path, n in lengths.items() if n > FILE_LINES} == {}
 
 
 def test_functions_are_short(sources):
