@@ -132,3 +132,22 @@ def test_a_resume_holds_its_pages_from_the_start(build_case) -> None:
     driver.prefill(resumed)
     driver.decode([resumed])
     assert driver.program.capacity().available.pages["main"] == 1
+
+
+def test_close_releases_everything_and_may_be_repeated(build_case) -> None:
+    driver = build_case("tied").driver()
+    row, paused = driver.bind(range(70), lane=0), driver.bind(range(20), lane=1)
+    driver.generate(row, 2)
+    driver.generate(paused, 2)
+    plan = driver.program.plan_pause(paused.handle, ResumeKind.REPLAY)
+    assert isinstance(plan, Plan)
+    resume = driver.pause(paused, plan)
+    for _ in range(2):
+        driver.program.close()
+        capacity = driver.program.capacity()
+        assert (capacity.available, capacity.resident) == (capacity.total, 0)
+    driver.program.check()
+    with pytest.raises(EngineFailure, match="stale"):
+        driver.program.unit_need(row.handle)
+    with pytest.raises(EngineFailure, match="stale"):
+        driver.program.discard(resume)

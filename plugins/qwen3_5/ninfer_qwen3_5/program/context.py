@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ninfer_core.contract.checkpoints import (
     Aborted,
@@ -89,11 +90,9 @@ class Contexts:
         detail = plan.detail
         work: Callable[[], ContextResult]
         if isinstance(detail, BindRequest):
-            request = detail
-            work = lambda: self._bind(request)  # noqa: E731
+            work = partial(self._bind, detail)
         elif isinstance(detail, SequenceHandle):
-            handle = detail
-            work = lambda: self._pause(handle)  # noqa: E731
+            work = partial(self._pause, detail)
         else:
             raise EngineFailure("a plan of another program was begun")
         self._open = True
@@ -111,18 +110,24 @@ class Contexts:
         if sequence.busy:
             raise EngineFailure("a sequence was ended while a unit held it")
         before = self._stores.context.occupancy()[MAIN].available
-        self._stores.histories.release(sequence.history)
-        self._stores.slots.release(sequence.slot)
-        self._stores.slots.release(sequence.spare)
-        self._stores.give_row(sequence.row)
+        self._release(sequence)
         self.sequences.remove(handle)
         freed = self._stores.context.occupancy()[MAIN].available - before
         return Demand({MAIN: freed, STATE: SLOTS_PER_SEQUENCE})
 
     def close(self) -> None:
-        for sequence in list(self.sequences.values()):
-            sequence.busy = False
+        """Release every sequence, whatever holds it; handles given out before are stale then."""
+        for sequence in self.sequences.values():
+            self._release(sequence)
+        self.sequences = HandleTable("sequence", SequenceHandle)
+        self._paused = HandleTable("paused", Handle)
         self._open = False
+
+    def _release(self, sequence: Sequence) -> None:
+        self._stores.histories.release(sequence.history)
+        self._stores.slots.release(sequence.slot)
+        self._stores.slots.release(sequence.spare)
+        self._stores.give_row(sequence.row)
 
     def _end(self) -> None:
         self._open = False
