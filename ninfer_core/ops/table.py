@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ninfer_core.ops.contracts import attention, gdn, linear, norm, sampling
+from ninfer_core.ops.contracts import attention, fused, gdn, linear, norm, rounds, sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,26 @@ class Ops:
     gdn_verify: gdn.GdnVerify
     gdn_fold: gdn.GdnFold
 
+    norm_linear: fused.NormLinear
+    linear_add: fused.LinearAdd
+    norm_swiglu: fused.NormSwiGlu
+    norm_head: fused.NormHead
+    linear_prefill_add: fused.LinearPrefillAdd
+    gdn_mix_step: fused.GdnMixStep
+    attention_mix_decode: fused.AttentionMixDecode
+
     nonfinite_rows: sampling.NonfiniteRows
     process_logits: sampling.ProcessLogits
     sampling_law: sampling.SamplingLaw
     sample_tokens: sampling.SampleTokens
+    argmax_rows: sampling.ArgmaxRows
+    draw_rows: sampling.DrawRows
     logprobs: sampling.Logprobs
     accept_drafts: sampling.AcceptDrafts
     count_tokens: sampling.CountTokens
+
+    begin_round: rounds.BeginRound
+    publish_round: rounds.PublishRound
 
     def implementations(self) -> dict[str, Callable[..., Any]]:
         """The table by op name."""

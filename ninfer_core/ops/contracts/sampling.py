@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from ninfer_core.ops.contracts.values import (
     Acceptance,
     DraftLaw,
+    Drawn,
     DrawPurpose,
     LogprobRows,
     SamplingRows,
@@ -78,6 +79,35 @@ class SampleTokens(Protocol):
         Greedy rows take the argmax. Others take the smallest id whose cumulated law, in id order,
         exceeds ``uniform(seed, position, purpose, 0)`` times the law's sum. A row without a law
         (NaN, or -inf everywhere) gives 0.
+        """
+        ...
+
+
+class ArgmaxRows(Protocol):
+    def __call__(self, logits: Tensor, addressable: int) -> Drawn:
+        """NonfiniteRows, and the largest of the first ``addressable`` logits, lowest id on ties.
+
+        logits f32[T, V]; a broken row's token is 0.
+        """
+        ...
+
+
+class DrawRows(Protocol):
+    def __call__(
+        self,
+        logits: Tensor,
+        addressable: int,
+        settings: SamplingRows,
+        counts: TokenCounts,
+        lanes: Tensor,
+        positions: Tensor,
+        purpose: DrawPurpose,
+        masks: TokenMasks | None = None,
+    ) -> Drawn:
+        """NonfiniteRows, ProcessLogits and SampleTokens of T rows, one per sequence.
+
+        ``settings`` has one entry per *lane*; row t uses entry ``lanes[t]`` (i64[T]). positions
+        i32[T] of the tokens being chosen.
         """
         ...
 

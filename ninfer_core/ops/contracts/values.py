@@ -37,12 +37,17 @@ class KvCache:
 
     ``keys`` and ``values`` are ``[P, 64, kv, D]``: page, token in the page, head. A token is one
     contiguous row, and pages with ascending ids are one long sequence of such rows.
-    ``format`` names the element encoding: ``fp32`` on the CPU, ``bf16`` and others elsewhere.
+    ``format`` names the element encoding. ``fp32`` and ``bf16`` are plain; ``int8`` holds
+    i8 codes with a scale for each 64 elements, ``fp8`` E4M3 codes with one for each head:
+    ``key_scales`` and ``value_scales`` f32[P, 64, kv, D / 64] or f32[P, 64, kv, 1]. An element is
+    ``code * scale``; ``scale = amax / 127`` or ``amax / 448``, codes rounded half to even.
     """
 
     format: str
     keys: Tensor
     values: Tensor
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,39 @@ class PagedRows:
     starts: Tensor
     live: Tensor
     width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdnMixer:
+    """A gated delta net without its projections: ``conv`` f32[4, C], ``decay_rate`` and
+    ``dt_bias`` f32[nv], ``norm_scale`` f32[dv] as stored, and the sizes."""
+
+    conv: Tensor
+    decay_rate: Tensor
+    dt_bias: Tensor
+    norm_scale: Tensor
+    eps: float
+    key_heads: int
+    key_size: int
+    value_heads: int
+    value_size: int
+
+    @property
+    def channels(self) -> int:
+        """C: queries, keys and values of all heads."""
+        return 2 * self.key_heads * self.key_size + self.value_heads * self.value_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMixer:
+    """Gated attention without its projections: ``q_scale`` and ``k_scale`` f32[D], and sizes."""
+
+    q_scale: Tensor
+    k_scale: Tensor
+    eps: float
+    heads: int
+    kv_heads: int
+    head_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +174,14 @@ class Acceptance:
 
     accepted: Tensor
     tokens: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """``tokens`` i32[T] and ``broken`` bool[T]: the row's raw logits held NaN or an infinity."""
+
+    tokens: Tensor
+    broken: Tensor
 
 
 @dataclass(frozen=True, slots=True)

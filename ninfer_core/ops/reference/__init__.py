@@ -14,6 +14,8 @@ from ninfer_core.ops.reference import (
     acceptance,
     attention,
     conv,
+    drawing,
+    fused,
     gdn,
     gdn_chunk,
     kv_store,
@@ -22,6 +24,7 @@ from ninfer_core.ops.reference import (
     logits,
     logprobs,
     norm,
+    rounds,
 )
 from ninfer_core.ops.table import Ops
 
@@ -51,13 +54,24 @@ OPS = Ops(
     gdn_step=gdn.gdn_step,
     gdn_verify=gdn.gdn_verify,
     gdn_fold=gdn.gdn_fold,
+    norm_linear=fused.norm_linear,
+    linear_add=fused.linear_add,
+    norm_swiglu=fused.norm_swiglu,
+    norm_head=fused.norm_head,
+    linear_prefill_add=fused.linear_prefill_add,
+    gdn_mix_step=fused.gdn_mix_step,
+    attention_mix_decode=fused.attention_mix_decode,
     nonfinite_rows=logits.nonfinite_rows,
     process_logits=logits.process_logits,
     sampling_law=law.sampling_law,
     sample_tokens=law.sample_tokens,
+    argmax_rows=drawing.argmax_rows,
+    draw_rows=drawing.draw_rows,
     logprobs=logprobs.logprobs,
     accept_drafts=acceptance.accept_drafts,
     count_tokens=logits.count_tokens,
+    begin_round=rounds.begin_round,
+    publish_round=rounds.publish_round,
 )
 """The reference as a table; a type checker holds every function against its contract here."""
 

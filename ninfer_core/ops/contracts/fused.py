@@ -1,0 +1,110 @@
+"""Ops of a decode round that stand for several: fewer kernels, the same formulas.
+
+Each is defined by a composition of the ops next door and may round differently inside, never
+outside: inputs and outputs keep their dtypes. All are row-invariant. The residual stream r[T, H]
+is never normalised in memory: products take the raw stream and the scale of its norm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ninfer_core.ops.contracts.values import (
+    AttentionMixer,
+    GdnMixer,
+    KvCache,
+    PagedRows,
+    WeightMatrix,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class NormLinear(Protocol):
+    def __call__(self, residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+        """``linear_decode(rms_norm(residual, scale, eps), weight)``.
+
+        residual x[T, columns], scale f32[columns], weight prepared. Returns x[T, rows].
+        """
+        ...
+
+
+class LinearAdd(Protocol):
+    def __call__(self, x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+        """``residual + linear_decode(x, weight)``, added in fp32 and rounded once.
+
+        x x[T, columns], residual x[T, rows]. Returns a new x[T, rows].
+        """
+        ...
+
+
+class NormSwiGlu(Protocol):
+    def __call__(self, residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+        """``swiglu(linear_decode(rms_norm(residual, scale, eps), weight))``.
+
+        weight [2I, columns] stacks gate and up. Returns x[T, I].
+        """
+        ...
+
+
+class NormHead(Protocol):
+    def __call__(
+        self,
+        residual: Tensor,
+        scale: Tensor,
+        eps: float,
+        weight: WeightMatrix,
+        addressable: int,
+    ) -> Tensor:
+        """``lm_head(rms_norm(residual, scale, eps), weight, addressable)``: f32[T, V]."""
+        ...
+
+
+class LinearPrefillAdd(Protocol):
+    def __call__(self, x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+        """``residual + linear_prefill(x, weight)``; as :class:`LinearAdd`, not row-invariant."""
+        ...
+
+
+class GdnMixStep(Protocol):
+    def __call__(
+        self,
+        stacked: Tensor,
+        mixer: GdnMixer,
+        history: Tensor,
+        state: Tensor,
+        slots: Tensor,
+        targets: Tensor,
+    ) -> Tensor:
+        """One token of a gated delta net between its two projections.
+
+        stacked x[B, C + nv * dv + 2 nv] holds q|k|v (C channels), z, b, a. The convolution step
+        over q|k|v (its output rounded to x), gates of a and b, the delta rule step, then the gated
+        norm with z. Returns x[B, nv * dv].
+
+        *Effect*: ``history[targets]`` and ``state[targets]`` as in CausalConvStep and GdnStep.
+        """
+        ...
+
+
+class AttentionMixDecode(Protocol):
+    def __call__(
+        self,
+        stacked: Tensor,
+        mixer: AttentionMixer,
+        cos: Tensor,
+        sin: Tensor,
+        cache: KvCache,
+        rows: PagedRows,
+        slots: Tensor,
+    ) -> Tensor:
+        """Gated attention of a few rows per sequence between its two projections.
+
+        stacked x[B * W, nh * 2D + 2 kv * D]: per query head its query and its gate, then keys, then
+        values. QkNormRopeStore, paged decode attention with scale ``D^-0.5``, sigmoid gate.
+        cos, sin f32[B * W, R/2]; slots i64[B * W] from KvSlots. Returns x[B * W, nh * D].
+
+        *Effect*: the rows' keys and values at ``slots``.
+        """
+        ...

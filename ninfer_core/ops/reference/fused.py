@@ -1,0 +1,81 @@
+"""The fused ops as what they are defined by: compositions of the ops next door."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ninfer_core.ops.contracts.values import (
+    AttentionMixer,
+    GdnMixer,
+    KvCache,
+    PagedRows,
+    WeightMatrix,
+)
+from ninfer_core.ops.reference import attention, conv, gdn, kv_store, linear, norm
+
+
+def norm_linear(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+    return linear.linear_decode(norm.rms_norm(residual, scale, eps), weight)
+
+
+def linear_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+    return residual + linear.linear_decode(x, weight)
+
+
+def norm_swiglu(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+    return norm.swiglu(norm_linear(residual, scale, eps, weight))
+
+
+def norm_head(
+    residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix, addressable: int
+) -> Tensor:
+    return linear.lm_head(norm.rms_norm(residual, scale, eps), weight, addressable)
+
+
+def linear_prefill_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+    return residual + linear.linear_prefill(x, weight)
+
+
+def gdn_mix_step(
+    stacked: Tensor,
+    mixer: GdnMixer,
+    history: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    targets: Tensor,
+) -> Tensor:
+    rows, values, heads = stacked.shape[0], mixer.value_heads * mixer.value_size, mixer.value_heads
+    mixed, z, b, a = stacked.split_with_sizes([mixer.channels, values, heads, heads], dim=1)
+    decay, beta = gdn.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
+    qkv = conv.causal_conv_step(mixed, mixer.conv, history, slots, targets)
+    out = gdn.gdn_step(qkv, decay, beta, state, slots, targets, mixer.key_heads)
+    gate = z.view(rows, heads, mixer.value_size)
+    return norm.gated_rms_norm(out, gate, mixer.norm_scale, mixer.eps).reshape(rows, values)
+
+
+def attention_mix_decode(
+    stacked: Tensor,
+    mixer: AttentionMixer,
+    cos: Tensor,
+    sin: Tensor,
+    cache: KvCache,
+    rows: PagedRows,
+    slots: Tensor,
+) -> Tensor:
+    heads, kv, size, count = mixer.heads, mixer.kv_heads, mixer.head_size, stacked.shape[0]
+    q_gate, k, v = stacked.split_with_sizes([heads * 2 * size, kv * size, kv * size], dim=1)
+    q, gate = q_gate.view(count, heads, 2 * size).split_with_sizes([size, size], dim=2)
+    queries = kv_store.qk_norm_rope_store(
+        q,
+        k.view(count, kv, size),
+        v.view(count, kv, size),
+        mixer.q_scale,
+        mixer.k_scale,
+        mixer.eps,
+        cos,
+        sin,
+        cache,
+        slots,
+    )
+    attended = attention.paged_decode_attention(queries, cache, rows, size**-0.5)
+    return norm.sigmoid_gate(attended, gate).reshape(count, heads * size)
