@@ -1,7 +1,7 @@
 """The one way kernels of this backend are launched.
 
 Everything that differs between a GPU and Triton's interpreter is decided here or in
-:mod:`ninfer_ops_triton.device_lib`, so that kernels read the same in both.
+:mod:`ninfer_ops_triton.kernels.lib`, so that kernels read the same in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def launch(
     """Enqueue ``kernel`` on torch's current stream.
 
     ``dependent`` asks for programmatic dependent launch: the kernel may start while its
-    predecessor runs, and waits for it by ``device_lib.await_inputs(PDL)`` before it touches what
+    predecessor runs, and waits for it by ``lib.await_inputs(PDL)`` before it touches what
     that one wrote. The kernel takes ``INTERPRET`` and ``PDL`` as its last constants.
     """
     pdl = dependent and supports_dependent_launch()

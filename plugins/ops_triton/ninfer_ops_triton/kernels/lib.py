@@ -12,13 +12,13 @@ import triton.language as tl
 
 
 @triton.jit
-def wide(x):  # noqa: ANN001, ANN201
+def wide(x):
     """To fp32."""
     return x.to(tl.float32)
 
 
 @triton.jit
-def narrow(x, dtype: tl.constexpr, INTERPRET: tl.constexpr):  # noqa: ANN001, ANN201
+def narrow(x, dtype: tl.constexpr, INTERPRET: tl.constexpr):
     """fp32 to ``dtype``, to nearest even."""
     if INTERPRET and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
@@ -30,7 +30,7 @@ def narrow(x, dtype: tl.constexpr, INTERPRET: tl.constexpr):  # noqa: ANN001, AN
 
 
 @triton.jit
-def dot(a, b, acc, INTERPRET: tl.constexpr):  # noqa: ANN001, ANN201
+def dot(a, b, acc, INTERPRET: tl.constexpr):
     """``acc + a @ b`` with fp32 accumulation; fp32 operands multiply in full precision."""
     if INTERPRET:
         return acc + tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
@@ -38,7 +38,7 @@ def dot(a, b, acc, INTERPRET: tl.constexpr):  # noqa: ANN001, ANN201
 
 
 @triton.jit
-def await_inputs(PDL: tl.constexpr):  # noqa: ANN201
+def await_inputs(PDL: tl.constexpr):
     """Wait for the kernels before this one. Every program of a dependent kernel calls it before it
     reads what they wrote or writes what they read."""
     if PDL:
@@ -46,7 +46,7 @@ def await_inputs(PDL: tl.constexpr):  # noqa: ANN201
 
 
 @triton.jit
-def release_dependents(PDL: tl.constexpr):  # noqa: ANN201
+def release_dependents(PDL: tl.constexpr):
     """Let the next kernel start filling the machine; what it may touch it decides by its wait."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
