@@ -138,17 +138,17 @@ def _build(name: str, path: Path) -> Case:
     with open_artifact(target) as artifact:
         config = TextConfig.from_json(artifact.component("text").config)
         rows: list[int] = []
-        counted = replace(OPS, lm_head=_counting(OPS.lm_head, rows))
+        counted = replace(OPS, norm_head=_counting(OPS.norm_head, rows))
         parameters = load_text(artifact, config, counted)
     model = TextModel(config, parameters, counted, oracle.config.vocab_size)
     return Case(name, target, oracle, model, rows)
 
 
-def _counting(lm_head: Callable[..., torch.Tensor], rows: list[int]) -> Callable[..., torch.Tensor]:
+def _counting(norm_head: Callable[..., torch.Tensor], rows: list[int]) -> Callable[..., torch.Tensor]:
     """The head, noting how many rows each call computes and keeping the logits."""
 
     def counted(hidden: torch.Tensor, *rest: object) -> torch.Tensor:
         rows.append(hidden.shape[0])
-        return lm_head(hidden, *rest)
+        return norm_head(hidden, *rest)
 
     return counted

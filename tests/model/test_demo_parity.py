@@ -51,11 +51,11 @@ def demo() -> Demo:
     blocks: list[torch.Tensor] = []
 
     def recorded(*args):
-        logits = OPS.lm_head(*args)
+        logits = OPS.norm_head(*args)
         blocks.append(logits.clone())
         return logits
 
-    ops = dataclasses.replace(OPS, lm_head=recorded)
+    ops = dataclasses.replace(OPS, norm_head=recorded)
     with open_artifact(resolve()) as artifact:
         config = TextConfig.from_json(artifact.component("text").config)
         parameters = load_text(artifact, config, ops)

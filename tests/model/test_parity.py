@@ -27,14 +27,14 @@ class Recorder:
 
     def __init__(self, case) -> None:
         self.blocks: list[torch.Tensor] = []
-        head = case.model.ops.lm_head
+        head = case.model.ops.norm_head
 
         def recorded(*args: object) -> torch.Tensor:
             logits = head(*args)
             self.blocks.append(logits.clone())
             return logits
 
-        self.ops = dataclasses.replace(case.model.ops, lm_head=recorded)
+        self.ops = dataclasses.replace(case.model.ops, norm_head=recorded)
 
 
 def oracle_logits(case, token_ids: list[int]) -> torch.Tensor:

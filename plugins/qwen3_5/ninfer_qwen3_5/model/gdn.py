@@ -1,31 +1,29 @@
-"""The gated delta net mixer."""
+"""The gated delta net mixer over one chunk."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.model.parameters import GdnParameters
-from ninfer_qwen3_5.model.routes import Route
+from ninfer_core.ops.contracts.values import GdnMixer
+from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.state import GdnState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def gated_delta_net(
-    x_TH: Tensor, weights: GdnParameters, config: TextConfig, state: GdnState, route: Route
+def gdn_chunk(
+    stacked_TN: Tensor, mixer: GdnMixer, state: GdnState, slot: Tensor, ops: Ops
 ) -> Tensor:
-    """Projection, causal convolution, delta rule, gated norm, projection; returns [T, H]."""
-    value_heads, value_size = config.linear_num_value_heads, config.linear_value_head_dim
-    values = value_heads * value_size
-    channels = config.conv_channels
-    rows = x_TH.shape[0]
-    stacked = route.linear(x_TH, weights.inputs)
-    mixed, z, b, a = stacked.split_with_sizes([channels, values, value_heads, value_heads], dim=1)
-    decay, beta = route.ops.gdn_gates(a, b, weights.decay_rate, weights.dt_bias)
-    qkv = route.convolve(mixed, weights.conv, state)
-    o_Tnd = route.recur(qkv, decay, beta, state, config.linear_num_key_heads)
-    gate = z.view(rows, value_heads, value_size)
-    normed = route.ops.gated_rms_norm(o_Tnd, gate, weights.norm_scale, config.rms_norm_eps)
-    return route.linear(normed.reshape(rows, values), weights.output)
+    """Causal convolution, delta rule and gated norm between the projections; [T, nv * dv].
+
+    stacked holds q|k|v, z, b and a; the sequence's state lies in ``slot`` i64[1].
+    """
+    heads, size, rows = mixer.value_heads, mixer.value_size, stacked_TN.shape[0]
+    parts = [mixer.channels, heads * size, heads, heads]
+    mixed, z, b, a = stacked_TN.split_with_sizes(parts, dim=1)
+    decay, beta = ops.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
+    qkv = ops.causal_conv_chunk(mixed, mixer.conv, state.history, slot)
+    o_Tnd = ops.gdn_chunk(qkv, decay, beta, state.recurrent, slot, mixer.key_heads)
+    gate = z.view(rows, heads, size)
+    return ops.gated_rms_norm(o_Tnd, gate, mixer.norm_scale, mixer.eps).reshape(rows, heads * size)

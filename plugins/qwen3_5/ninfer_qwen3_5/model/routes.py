@@ -10,40 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ninfer_core.ops.contracts.values import KvCache, PagedRows, WeightMatrix
+from ninfer_core.ops.contracts.values import AttentionMixer, GdnMixer, KvCache, WeightMatrix
 from ninfer_core.ops.table import Ops
+from ninfer_qwen3_5.model.attention import attention_chunk
+from ninfer_qwen3_5.model.gdn import gdn_chunk
+from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.state import GdnState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the rows of a call stand: rotary tables f32[T, R/2] and physical places of keys."""
-
-    rows: PagedRows
-    kv_slots: Tensor
-    cos: Tensor
-    sin: Tensor
-
-
 class Route(Protocol):
-    @property
-    def ops(self) -> Ops: ...
+    """Residual rows are x[T, H]; ``scale`` and ``eps`` are those of the norm before a product."""
 
-    @property
-    def place(self) -> Placement: ...
-
-    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor: ...
-
-    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor: ...
-
-    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor: ...
-
-    def recur(
-        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    def norm_linear(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
     ) -> Tensor: ...
+
+    def norm_swiglu(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
+    ) -> Tensor: ...
+
+    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor: ...
+
+    def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor: ...
+
+    def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +47,24 @@ class ChunkRoute:
     place: Placement
     slot: Tensor
 
-    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor:
-        return self.ops.linear_prefill(x_TK, weight)
-
-    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor:
-        return self.ops.paged_prefill_attention(q_TnD, cache, self.place.rows, scale)
-
-    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
-        return self.ops.causal_conv_chunk(x_TC, weight, state.history, self.slot)
-
-    def recur(
-        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    def norm_linear(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
     ) -> Tensor:
-        return self.ops.gdn_chunk(qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slot, key_heads)
+        return self.ops.linear_prefill(self.ops.rms_norm(residual_TH, scale, eps), weight)
+
+    def norm_swiglu(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
+    ) -> Tensor:
+        return self.ops.swiglu(self.norm_linear(residual_TH, scale, eps, weight))
+
+    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor:
+        return self.ops.linear_prefill_add(x_TK, weight, residual_TH)
+
+    def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor:
+        return attention_chunk(stacked_TN, mixer, cache, self.place, self.ops)
+
+    def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:
+        return gdn_chunk(stacked_TN, mixer, state, self.slot, self.ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +76,26 @@ class StepRoute:
     slots: Tensor
     targets: Tensor
 
-    def linear(self, x_TK: Tensor, weight: WeightMatrix) -> Tensor:
-        return self.ops.linear_decode(x_TK, weight)
-
-    def attend(self, q_TnD: Tensor, cache: KvCache, scale: float) -> Tensor:
-        return self.ops.paged_decode_attention(q_TnD, cache, self.place.rows, scale)
-
-    def convolve(self, x_TC: Tensor, weight: Tensor, state: GdnState) -> Tensor:
-        return self.ops.causal_conv_step(x_TC, weight, state.history, self.slots, self.targets)
-
-    def recur(
-        self, qkv_TC: Tensor, decay_Tn: Tensor, beta_Tn: Tensor, state: GdnState, key_heads: int
+    def norm_linear(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
     ) -> Tensor:
-        return self.ops.gdn_step(
-            qkv_TC, decay_Tn, beta_Tn, state.recurrent, self.slots, self.targets, key_heads
+        return self.ops.norm_linear(residual_TH, scale, eps, weight)
+
+    def norm_swiglu(
+        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
+    ) -> Tensor:
+        return self.ops.norm_swiglu(residual_TH, scale, eps, weight)
+
+    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor:
+        return self.ops.linear_add(x_TK, weight, residual_TH)
+
+    def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor:
+        place = self.place
+        return self.ops.attention_mix_decode(
+            stacked_TN, mixer, place.cos, place.sin, cache, place.rows, place.kv_slots
+        )
+
+    def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:
+        return self.ops.gdn_mix_step(
+            stacked_TN, mixer, state.history, state.recurrent, self.slots, self.targets
         )

@@ -1,21 +1,15 @@
-"""The decoder stack: token ids in, normed hidden rows out."""
+"""The decoder stack: token ids in, residual rows and logits out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import KvCache, PagedRows
+from ninfer_core.ops.contracts.values import AttentionMixer, GdnMixer, KvCache, PagedRows
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.model.attention import attention
-from ninfer_qwen3_5.model.gdn import gated_delta_net
-from ninfer_qwen3_5.model.parameters import (
-    AttentionParameters,
-    LayerParameters,
-    MlpParameters,
-    TextParameters,
-)
-from ninfer_qwen3_5.model.routes import Placement, Route
+from ninfer_qwen3_5.model.parameters import AttentionParameters, GdnParameters, TextParameters
+from ninfer_qwen3_5.model.placement import Placement
+from ninfer_qwen3_5.model.routes import Route
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
 
 if TYPE_CHECKING:
@@ -35,6 +29,7 @@ class TextModel:
         self.addressable = addressable
         self.parameters = parameters
         self.ops = ops
+        self._mixers = tuple(_mixer(layer.mixer, config) for layer in parameters.layers)
 
     def place(self, rows: PagedRows, positions_3T: Tensor) -> Placement:
         """Rotary tables and cache places of the rows of one call."""
@@ -44,33 +39,67 @@ class TextModel:
         return Placement(rows, self.ops.kv_slots(rows), cos, sin)
 
     def forward(self, ids_T: Tensor, route: Route, state: ModelState) -> Tensor:
-        """Run i32[T] tokens; returns the rows after the final norm, [T, H].
+        """Run i32[T] tokens; returns the residual rows before the final norm, [T, H].
 
         *Effect*: keys and values of the rows; state or records as the route says.
         """
-        eps, layers = self.config.rms_norm_eps, self.parameters.layers
+        eps = self.config.rms_norm_eps
         residual = self.ops.embedding(ids_T, self.parameters.embedding)
-        x_TH = self.ops.rms_norm(residual, layers[0].input_scale, eps)
-        following = [*(layer.input_scale for layer in layers[1:]), self.parameters.final_scale]
-        for layer, memory, next_scale in zip(layers, state.layers, following, strict=True):
-            mixed = self._mix(x_TH, layer, memory, route)
-            x_TH, residual = self.ops.add_rms_norm(mixed, residual, layer.post_scale, eps)
-            fed = self._feed_forward(x_TH, layer.mlp, route)
-            x_TH, residual = self.ops.add_rms_norm(fed, residual, next_scale, eps)
-        return x_TH
+        for layer, mixer, memory in zip(
+            self.parameters.layers, self._mixers, state.layers, strict=True
+        ):
+            stacked = route.norm_linear(residual, layer.input_scale, eps, layer.mixer.inputs)
+            mixed = _mix(stacked, mixer, memory, route)
+            residual = route.linear_add(mixed, layer.mixer.output, residual)
+            inner = route.norm_swiglu(residual, layer.post_scale, eps, layer.mlp.inputs)
+            residual = route.linear_add(inner, layer.mlp.output, residual)
+        return residual
 
-    def logits(self, hidden_TH: Tensor) -> Tensor:
-        """f32[T, V] of the given rows, padding rows of the head at -inf."""
-        return self.ops.lm_head(hidden_TH, self.parameters.head, self.addressable)
+    def hidden(self, residual_TH: Tensor) -> Tensor:
+        """The rows after the final norm, [T, H]."""
+        return self.ops.rms_norm(residual_TH, self.parameters.final_scale, self.config.rms_norm_eps)
 
-    def _mix(
-        self, x_TH: Tensor, layer: LayerParameters, memory: LayerState, route: Route
-    ) -> Tensor:
-        if isinstance(layer.mixer, AttentionParameters):
-            assert isinstance(memory, KvCache)
-            return attention(x_TH, layer.mixer, self.config, memory, route)
-        assert isinstance(memory, GdnState)
-        return gated_delta_net(x_TH, layer.mixer, self.config, memory, route)
+    def logits(self, residual_TH: Tensor) -> Tensor:
+        """f32[T, V] of the given residual rows, padding rows of the head at -inf."""
+        return self.ops.norm_head(
+            residual_TH,
+            self.parameters.final_scale,
+            self.config.rms_norm_eps,
+            self.parameters.head,
+            self.addressable,
+        )
 
-    def _feed_forward(self, x_TH: Tensor, mlp: MlpParameters, route: Route) -> Tensor:
-        return route.linear(self.ops.swiglu(route.linear(x_TH, mlp.inputs)), mlp.output)
+
+def _mix(
+    stacked_TN: Tensor, mixer: AttentionMixer | GdnMixer, memory: LayerState, route: Route
+) -> Tensor:
+    if isinstance(mixer, AttentionMixer):
+        assert isinstance(memory, KvCache)
+        return route.attend(stacked_TN, mixer, memory)
+    assert isinstance(memory, GdnState)
+    return route.recur(stacked_TN, mixer, memory)
+
+
+def _mixer(
+    weights: AttentionParameters | GdnParameters, config: TextConfig
+) -> AttentionMixer | GdnMixer:
+    if isinstance(weights, AttentionParameters):
+        return AttentionMixer(
+            q_scale=weights.q_scale,
+            k_scale=weights.k_scale,
+            eps=config.rms_norm_eps,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_size=config.head_dim,
+        )
+    return GdnMixer(
+        conv=weights.conv,
+        decay_rate=weights.decay_rate,
+        dt_bias=weights.dt_bias,
+        norm_scale=weights.norm_scale,
+        eps=config.rms_norm_eps,
+        key_heads=config.linear_num_key_heads,
+        key_size=config.linear_key_head_dim,
+        value_heads=config.linear_num_value_heads,
+        value_size=config.linear_value_head_dim,
+    )

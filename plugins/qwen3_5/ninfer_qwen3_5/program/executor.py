@@ -26,7 +26,7 @@ class Executor:
     def chunk(self, sequence: Sequence, tokens: list[int]) -> Tensor:
         """Run ``tokens`` past the frontier on the state in the spare slot.
 
-        Returns their normed hidden rows [n, H].
+        Returns their residual rows [n, H].
         """
         import torch
 

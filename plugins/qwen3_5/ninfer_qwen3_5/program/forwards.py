@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """The last normed row [1, H] of a chunk and the prompt log-probabilities it gave."""
+    """The last residual row [1, H] of a chunk and the prompt log-probabilities it gave."""
 
-    last_hidden: Tensor
+    last_residual: Tensor
     scored: tuple[TokenLogprobs, ...]
 
 
@@ -39,8 +39,8 @@ class Forwards:
         with torch.inference_mode():
             sequence = work.sequence
             start, stop = sequence.frontier, sequence.frontier + work.executed
-            hidden = self._chunk(sequence, sequence.tokens(start, stop))
-            return ChunkOutcome(hidden[-1:], self._score(sequence, hidden, start, stop))
+            residual = self._chunk(sequence, sequence.tokens(start, stop))
+            return ChunkOutcome(residual[-1:], self._score(sequence, residual, start, stop))
 
     def replay(self, work: RowWork) -> tuple[TokenLogprobs, ...]:
         """Accepted tokens again: the prompt by chunks, generated ones by the decode route.
@@ -88,12 +88,12 @@ class Forwards:
                     raise EngineFailure("a control unit needs exactly one token not yet run")
                 self._chunk(sequence, run)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """f32[T, V] of hidden rows."""
+    def logits(self, residual: Tensor) -> Tensor:
+        """f32[T, V] of residual rows."""
         import torch
 
         with torch.inference_mode():
-            return self._model.logits(hidden)
+            return self._model.logits(residual)
 
     def _chunk(self, sequence: Sequence, tokens: list[int]) -> Tensor:
         self._executor.state.copy_slot(sequence.slot.index, sequence.spare.index)
@@ -110,7 +110,7 @@ class Forwards:
         sequence.frontier = first
 
     def _score(
-        self, sequence: Sequence, hidden: Tensor, start: int, stop: int
+        self, sequence: Sequence, residual: Tensor, start: int, stop: int
     ) -> tuple[TokenLogprobs, ...]:
         """Log-probabilities of prompt tokens ``start + 1 .. stop`` (none past the prompt)."""
         top = sequence.request.rules.prompt_logprobs
@@ -121,7 +121,7 @@ class Forwards:
 
         targets = sequence.tokens(start + 1, start + 1 + count)
         rows = self._model.ops.prompt_logprobs(
-            hidden[:count],
+            self._model.hidden(residual[:count]),
             self._model.parameters.head,
             self._model.addressable,
             torch.tensor(targets, dtype=torch.int32),

@@ -188,7 +188,7 @@ class TextProgram:
             [work],
             [row.masks],
             self._sampler,
-            lambda: self._forwards.logits(outcome.last_hidden),
+            lambda: self._forwards.logits(outcome.last_residual),
             outcome.scored,
         )
 

@@ -44,10 +44,10 @@ class TextScoring:
         with torch.inference_mode():
             for start in range(0, len(token_ids) - 1, self._chunk):
                 stop = min(start + self._chunk, len(token_ids) - 1)
-                hidden = self._run(ids, start, stop)
+                residual = self._run(ids, start, stop)
                 skip = max(0, first_target - 1 - start)
                 if skip < stop - start:
-                    scores += self._log_probs(hidden[skip:], ids[start + skip + 1 : stop + 1])
+                    scores += self._log_probs(residual[skip:], ids[start + skip + 1 : stop + 1])
         return scores
 
     def close(self) -> None:
@@ -76,7 +76,8 @@ class TextScoring:
         route = ChunkRoute(self._model.ops, self._model.place(rows, positions), torch.tensor([0]))
         return self._model.forward(ids[start:stop], route, self._state)
 
-    def _log_probs(self, hidden: Tensor, targets: Tensor) -> list[float]:
+    def _log_probs(self, residual: Tensor, targets: Tensor) -> list[float]:
+        hidden = self._model.hidden(residual)
         rows = self._model.ops.prompt_logprobs(
             hidden, self._model.parameters.head, self._model.addressable, targets, 0
         )
