@@ -4,6 +4,7 @@ Importing this package loads neither torch nor numpy; decoding does, when it is 
 """
 
 from ninfer_core.artifact.binding import Binder, BoundTensor, View
+from ninfer_core.artifact.encoded import EncodedMatrix
 from ninfer_core.artifact.errors import ArtifactError, ConversionError
 from ninfer_core.artifact.formats import FormatRegistry, WeightFormat, builtin_registry
 from ninfer_core.artifact.inspect import ArtifactSummary, summarise
@@ -24,6 +25,7 @@ __all__ = [
     "BoundTensor",
     "ConversionError",
     "Directory",
+    "EncodedMatrix",
     "FormatRegistry",
     "QualityBlock",
     "ResourceDraft",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact.buffers import tensor_view
+from ninfer_core.artifact.encoded import EncodedMatrix, encoded
 from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
@@ -101,6 +102,13 @@ class BoundTensor:
         parts = [view.flat() for view in self.views]
         values = parts[0] if len(parts) == 1 else torch.cat(parts)
         return values.reshape(self.shape).to(dtype or values.dtype)
+
+    def encoded(self) -> EncodedMatrix:
+        """The parameter as stored, plane by plane, for ops that read its format.
+
+        Raises `ArtifactError` where its views have several formats or cut through packed rows.
+        """
+        return encoded(self)
 
 
 class Binder:

@@ -17,11 +17,18 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Bytes of one kind (codes, high bits, scales); ``offset`` from the stored tensor's start."""
+    """Bytes of one kind (codes, high bits, scales); ``offset`` from the stored tensor's start.
+
+    ``dtype`` names the torch dtype of its elements and ``row_shape`` their shape in one row of the
+    tensor, so that consumers can take the plane as it is: ``[rows, *row_shape]``. Where a plane of
+    a packed format has none, its tensors reach consumers decoded to float32.
+    """
 
     name: str
     offset: int
     bytes: int
+    dtype: str | None = None
+    row_shape: Shape = ()
 
 
 class WeightFormat(Protocol):

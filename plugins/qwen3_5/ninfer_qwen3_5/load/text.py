@@ -1,10 +1,10 @@
-"""Bind the text component and prepare its parameters for a set of ops."""
+"""Take the parameters of the text model from a source, place them, prepare them for the ops."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.artifact import Artifact, Binder
+from ninfer_core.artifact import Artifact
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.rope import interleaved_axes, inverse_frequencies
 from ninfer_core.ops.table import Ops
@@ -16,9 +16,10 @@ from ninfer_qwen3_5.convert.parameters import (
     MIXER_INPUT,
     MIXER_OUTPUT,
     TOKEN_IDS,
-    Shapes,
     layer_shapes,
 )
+from ninfer_qwen3_5.load.residence import HOST, Residence
+from ninfer_qwen3_5.load.source import ArtifactSource, ParameterSource, Shapes
 from ninfer_qwen3_5.model.parameters import (
     AttentionParameters,
     GdnParameters,
@@ -31,35 +32,60 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def load_text(artifact: Artifact, config: TextConfig, ops: Ops) -> TextParameters:
-    """All text parameters. Raises ArtifactError for one that is missing, misshapen or left over."""
-    loader = _TextLoader(Binder(artifact, ("text",)), config, ops)
-    parameters = loader.load()
-    loader.binder.finish()
+def load_text(
+    artifact: Artifact, config: TextConfig, ops: Ops, residence: Residence = HOST
+) -> TextParameters:
+    """All text parameters of an artifact, prepared for ``ops`` where ``residence`` puts them.
+
+    Raises ArtifactError for one that is missing, misshapen or left over.
+    """
+    source = ArtifactSource(artifact)
+    parameters = text_parameters(source, config, ops, residence)
+    source.finish()
     return parameters
 
 
+def text_parameters(
+    source: ParameterSource, config: TextConfig, ops: Ops, residence: Residence = HOST
+) -> TextParameters:
+    """All text parameters of ``source``, prepared for ``ops`` where ``residence`` puts them."""
+    return _TextLoader(source, config, ops, residence).load()
+
+
 class _TextLoader:
-    def __init__(self, binder: Binder, config: TextConfig, ops: Ops) -> None:
-        self.binder = binder
+    def __init__(
+        self, source: ParameterSource, config: TextConfig, ops: Ops, residence: Residence
+    ) -> None:
         self.config = config
+        self._source = source
         self._ops = ops
+        self._residence = residence
 
     def load(self) -> TextParameters:
         config = self.config
-        table = (config.vocab_size, config.hidden_size)
-        embedding = self._matrix("text.", {"embed_tokens.weight": table}, TOKEN_IDS)
-        head = embedding
-        if not config.tie_word_embeddings:
-            head = self._matrix("text.", {"lm_head.weight": table}, FINAL_HIDDEN)
+        embedding, head = self._tables()
+        frequencies = inverse_frequencies(config.rotary_dim, config.rope_theta)
+        axes = interleaved_axes(config.mrope_section)
         return TextParameters(
             embedding=embedding,
             layers=tuple(self._layer(index) for index in range(config.num_hidden_layers)),
             final_scale=self._scale("text.norm.weight", (config.hidden_size,)),
             head=head,
-            inverse_frequencies=inverse_frequencies(config.rotary_dim, config.rope_theta),
-            rope_axes=interleaved_axes(config.mrope_section),
+            inverse_frequencies=self._residence.vector("inverse_frequencies", frequencies),
+            rope_axes=self._residence.vector("rope_axes", axes),
         )
+
+    def _tables(self) -> tuple[WeightMatrix, WeightMatrix]:
+        """Embedding and head: one prepared matrix where they are the same weights."""
+        table = (self.config.vocab_size, self.config.hidden_size)
+        embedding_name, head_name = "embed_tokens.weight", "lm_head.weight"
+        stored = self._source.matrix("text.", {embedding_name: table}, TOKEN_IDS)
+        embedding = self._prepared(f"text.{embedding_name}", stored)
+        if self.config.tie_word_embeddings:
+            return embedding, embedding
+        other = self._source.matrix("text.", {head_name: table}, FINAL_HIDDEN)
+        head = embedding if other is stored else self._prepared(f"text.{head_name}", other)
+        return embedding, head
 
     def _layer(self, index: int) -> LayerParameters:
         prefix = f"text.layers.{index}."
@@ -87,53 +113,37 @@ class _TextLoader:
     def _gdn(self, prefix: str, shapes: Shapes) -> GdnParameters:
         block = "linear_attn."
         inputs = tuple(f"in_proj_{part}" for part in ("qkv", "z", "b", "a"))
-        small = {
-            name: self._vector(prefix + block + name, shapes[block + name])
-            for name in ("conv1d.weight", "A_log", "dt_bias", "norm.weight")
-        }
+        conv, decay, dt_bias, norm = (
+            block + name for name in ("conv1d.weight", "A_log", "dt_bias", "norm.weight")
+        )
+        taps = self._source.vector(prefix + conv, shapes[conv]).squeeze(1).t().contiguous()
+        decay_rate = self._source.vector(prefix + decay, shapes[decay]).exp()
         return GdnParameters(
             inputs=self._stack(prefix, shapes, block, inputs, MIXER_INPUT),
             output=self._stack(prefix, shapes, block, ("out_proj",), MIXER_OUTPUT),
-            conv=small["conv1d.weight"].squeeze(1).t().contiguous(),
-            decay_rate=small["A_log"].exp(),
-            dt_bias=small["dt_bias"],
-            norm_scale=small["norm.weight"],
+            conv=self._residence.vector(prefix + conv, taps),
+            decay_rate=self._residence.vector(prefix + decay, decay_rate),
+            dt_bias=self._vector(prefix + dt_bias, shapes[dt_bias]),
+            norm_scale=self._vector(prefix + norm, shapes[norm]),
         )
 
     def _stack(
         self, prefix: str, shapes: Shapes, block: str, parts: tuple[str, ...], use: str
     ) -> WeightMatrix:
+        """One matrix, several stacked by rows, placed in the form that the ops multiply by."""
         names = [f"{block}{part}.weight" for part in parts]
-        return self._matrix(prefix, {name: shapes[name] for name in names}, use)
+        stored = self._source.matrix(prefix, {name: shapes[name] for name in names}, use)
+        return self._prepared(" + ".join(prefix + name for name in names), stored)
+
+    def _prepared(self, name: str, stored: WeightMatrix) -> WeightMatrix:
+        return self._ops.prepare_linear(self._residence.matrix(name, stored))
 
     def _scale_of(self, prefix: str, shapes: Shapes, norm: str) -> Tensor:
         return self._scale(f"{prefix}{norm}.weight", shapes[f"{norm}.weight"])
 
-    def _matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
-        """One matrix, several stacked by rows, in the form that the ops multiply by.
-
-        Plain formats keep their stored precision until the ops prepare them.
-        """
-        named = [(prefix + name, shape) for name, shape in shapes.items()]
-        bound = self.binder.stacked(named, use=use)
-        weight = bound.to_torch()
-        rows, columns = weight.shape
-        plain = WeightMatrix(_plain_format(weight), rows, columns, {"weight": weight})
-        return self._ops.prepare_linear(plain)
-
-    def _vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
-        """A small parameter in fp32, whatever precision it is stored in."""
-        import torch
-
-        return self.binder.tensor(parameter, shape).to_torch(torch.float32).clone()
-
     def _scale(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """``1 + w``: every norm of this family but the gated one is zero-centred."""
-        return 1.0 + self._vector(parameter, shape)
+        return self._residence.vector(parameter, 1.0 + self._source.vector(parameter, shape))
 
-
-def _plain_format(weight: Tensor) -> str:
-    import torch
-
-    names = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-    return names[weight.dtype]
+    def _vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
+        return self._residence.vector(parameter, self._source.vector(parameter, shape))

@@ -1,0 +1,62 @@
+"""Where parameters come from, before they are placed and prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ninfer_core.artifact import Artifact, Binder
+from ninfer_core.ops.contracts.values import WeightMatrix
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ninfer_core.artifact import BoundTensor
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class ParameterSource(Protocol):
+    """Hands out each parameter once; names are logical (``text.layers.3.mlp.down_proj.weight``)."""
+
+    def matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+        """The matrices ``prefix + key``, stacked by rows in the order of ``shapes``.
+
+        ``use`` names the activation input they meet. The same object again means the same weights:
+        they are placed and prepared once.
+        """
+        ...
+
+    def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A small parameter as f32[shape] that the caller may keep and change."""
+        ...
+
+
+class ArtifactSource:
+    """Parameters of one component of an artifact, in their stored formats, as CPU tensors.
+
+    Raises ArtifactError for one that is missing, misshapen or damaged.
+    """
+
+    def __init__(self, artifact: Artifact, component: str = "text") -> None:
+        self._binder = Binder(artifact, (component,))
+        self._handed_out: dict[object, WeightMatrix] = {}
+
+    def matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+        named = [(prefix + name, shape) for name, shape in shapes.items()]
+        bound = self._binder.stacked(named, use=use)
+        return self._handed_out.setdefault(bound.key, _weight_matrix(bound))
+
+    def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        import torch
+
+        return self._binder.tensor(name, shape).to_torch(torch.float32).clone()
+
+    def finish(self) -> None:
+        """Raise ArtifactError if a parameter of the component was never asked for."""
+        self._binder.finish()
+
+
+def _weight_matrix(bound: BoundTensor) -> WeightMatrix:
+    stored = bound.encoded()
+    return WeightMatrix(stored.format, stored.rows, stored.columns, stored.planes)
