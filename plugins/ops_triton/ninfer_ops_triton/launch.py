@@ -7,7 +7,8 @@ Everything that differs between a GPU and Triton's interpreter is decided here o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,20 @@ INTERPRET = os.environ.get("TRITON_INTERPRET", "0") == "1"
 Observer = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]], None]
 observers: list[Observer] = []
 """Called with (kernel, grid, args, options) at each launch; tests record launches to compile."""
+
+
+_dry: list[bool] = []
+
+
+@contextmanager
+def dry_run() -> Iterator[None]:
+    """Inside, a launch ends after its observers, and the device is an H200 in name: what would run
+    there can be recorded on any machine, with operands that have no storage (torch's ``meta``)."""
+    _dry.append(True)
+    try:
+        yield
+    finally:
+        _dry.pop()
 
 
 def launch(
@@ -43,23 +58,37 @@ def launch(
         options["launch_pdl"] = True
     for observe in observers:
         observe(kernel, grid, args, {**constants, **options, "INTERPRET": INTERPRET, "PDL": pdl})
+    if _dry:
+        return
     kernel[grid](*args, **constants, INTERPRET=INTERPRET, PDL=pdl, **options)
 
 
-@lru_cache
 def supports_dependent_launch() -> bool:
     """Programmatic dependent launch exists from compute capability 9.0 on."""
-    return (
-        not INTERPRET and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9,)
-    )
+    return not INTERPRET and capability() >= (9, 0)
+
+
+def capability() -> tuple[int, int]:
+    """Compute capability of the current device; 9.0 where there is none."""
+    return (9, 0) if _dry or not _on_gpu() else torch.cuda.get_device_capability()
+
+
+def multiprocessors() -> int:
+    """Of the current device; the interpreter plays one with 4."""
+    if _dry:
+        return 132
+    return _multiprocessors(torch.cuda.current_device()) if _on_gpu() else 4
 
 
 @lru_cache
-def multiprocessors() -> int:
-    """Of the current device; the interpreter plays one with 4."""
-    if INTERPRET or not torch.cuda.is_available():
-        return 4
-    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+def _on_gpu() -> bool:
+    return not INTERPRET and torch.cuda.is_available()
+
+
+@lru_cache
+def _multiprocessors(device: int) -> int:
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
 
 
 cdiv = triton.cdiv
