@@ -90,15 +90,33 @@ class Program(Protocol):
     def begin(self, plan: Plan) -> Transaction: ...
 
     def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
-        """The next unit; ``control`` is the number of forced tokens waiting, 0 for none."""
+        """The next unit; ``control`` is the number of forced tokens waiting, 0 for none.
+
+        With ``limits.rounds_ahead`` and the sequence in a decode round that is not collected: the
+        need of the round after that one, with the most tokens it may produce if the one in flight
+        produces all that its permit allows. Asked only if the output budget, and therefore the
+        context, has room for at least one token then.
+        """
         ...
 
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
-        """Room for ``need`` in all pools, or the first axis that lacks it, with nothing held."""
+        """Room for ``need`` in all pools, or the first axis that lacks it, with nothing held.
+
+        The room reaches from the committed frontier to frontier + ``need.tokens``. For a sequence
+        in a decode round that is not collected it reaches over that round as well, to frontier +
+        the tokens of the round in flight + ``need.tokens`` (frontier + 2 at one token a round), and
+        the permit is for ``launch_decode(..., ahead_of=that round)``. A refusal of such a permit
+        means only that the row is left out of the round ahead: nothing is given up for it, and it
+        asks again when its round is settled. A Program refuses a row that it cannot run ahead for
+        another reason with ``Shortfall("rounds_ahead", 1, 0)``.
+        """
         ...
 
     def settle(self, permit: Permit) -> None:
-        """Give back a permit that was not launched. A launched permit settles with its unit."""
+        """Give back a permit that was not launched. A launched permit settles with its unit.
+
+        What a round in flight or its permit covers stays.
+        """
         ...
 
     def launch_prefill(self, row: ChunkRow) -> Launched: ...
@@ -108,7 +126,21 @@ class Program(Protocol):
     def launch_decode(
         self, rows: Sequence[DecodeRow], *, ahead_of: Launched | None = None
     ) -> Launched:
-        """All permitted rows, exact B. ``ahead_of`` enqueues behind a round not yet collected."""
+        """All permitted rows, exact B.
+
+        ``ahead_of`` is the latest decode round, finished and not collected; given exactly when
+        there is one, and never if ``limits.rounds_ahead`` is 0. Of the rows, those that are in it
+        too go on from the tokens it will produce, which the host does not know: they have no masks,
+        and enough budget whatever it produces. The others join, from their committed frontier.
+        Neither needs the same place or order in both rounds. A control unit and a chunk of other
+        sequences may have been launched in between.
+
+        Until both are settled, nothing that the commit of the earlier round may need is
+        overwritten, and the state that it leaves is kept for the rows that end in it or are void in
+        the later one. ``finish`` and the context operations are called only on sequences in no
+        unit, but they are called for those, and freed room is given to others, while a round is in
+        flight. ``Launched.finish`` of the later round follows its launch at once.
+        """
         ...
 
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched: ...
@@ -116,16 +148,23 @@ class Program(Protocol):
     def commit(self, pending: PendingBatch, decisions: Sequence[RowDecision]) -> None:
         """Take the whole batch: KV, state, counts, RNG position and provenance together.
 
-        Cancelled, failed and void rows stay at their frontier and are released by ``finish``.
+        Cancelled, failed and void rows stay at their frontier and are released by ``finish``; a
+        void row may go on with a control unit instead. In launch order: the batch of a round
+        launched ahead is committed after that of the round before it. Room that a later round or
+        its permit covers is not given back with the earlier one.
         """
         ...
 
     def abort(self, pending: PendingBatch) -> None:
-        """Roll the whole batch back to the frontiers before it."""
+        """Roll the whole batch back to the frontiers before it.
+
+        In reverse launch order: EngineFailure while a later round with one of its rows is neither
+        committed nor aborted. A round whose predecessor was aborted can only be aborted.
+        """
         ...
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
-        """End a resident sequence at a stable boundary; ``keep`` publishes its end if it can."""
+        """End a resident sequence in no unit; ``keep`` publishes its committed end if it can."""
         ...
 
     def close(self) -> None:

@@ -64,13 +64,18 @@ class CheckpointRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """What was fixed at start. ``prefill_chunk`` in tokens; ``draft_tokens`` is the largest K."""
+    """What was fixed at start. ``prefill_chunk`` in tokens; ``draft_tokens`` is the largest K.
+
+    ``rounds_ahead`` is how many decode rounds may be enqueued behind one that is not collected:
+    0, nothing is launched ahead, or 1.
+    """
 
     max_context: int
     max_concurrency: int
     prefill_chunk: int
     vocab_rows: int
     draft_tokens: int = 0
+    rounds_ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

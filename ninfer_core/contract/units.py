@@ -2,6 +2,10 @@
 
 ``launch`` enqueues Forward and returns at once; ``finish`` fills masks and enqueues the sampling
 half; ``collect`` waits once. A :class:`PendingBatch` is consumed whole, by one commit or one abort.
+
+Units are finished, collected and settled in launch order. A decode round may be launched ahead,
+behind one that is not collected (``Program.launch_decode``); it stays in flight until the engine's
+next cycle and is then the one behind which another is launched. Only an abort goes backwards.
 """
 
 from __future__ import annotations
@@ -70,7 +74,10 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
-    """One sequence of a decode round; ``masks`` is its constraint, None without one."""
+    """One sequence of a decode round; ``masks`` is its constraint, None without one.
+
+    ``masks`` is None for a row that goes on from a round not yet collected.
+    """
 
     sequence: SequenceHandle
     permit: Permit
@@ -111,9 +118,13 @@ class PendingRow:
 
 
 class PendingBatch(SingleUse):
-    """The provisional outcome of a unit: frozen membership, one row per sequence."""
+    """The provisional outcome of a unit: frozen membership, one row per sequence.
 
-    __slots__ = ("detail", "device_seconds", "kind", "rows")
+    ``device_seconds`` is how long the device worked on it; ``waited_seconds`` how long ``collect``
+    was blocked on the device, which is no work of the host.
+    """
+
+    __slots__ = ("detail", "device_seconds", "kind", "rows", "waited_seconds")
 
     def __init__(
         self,
@@ -121,28 +132,39 @@ class PendingBatch(SingleUse):
         rows: tuple[PendingRow, ...],
         *,
         device_seconds: float = 0.0,
+        waited_seconds: float = 0.0,
         detail: object = None,
     ) -> None:
         super().__init__()
         self.kind = kind
         self.rows = rows
         self.device_seconds = device_seconds
+        self.waited_seconds = waited_seconds
         self.detail = detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A chunk that produced no token: the sequence stands, committed, at ``frontier``."""
+    """A chunk that produced no token: the sequence stands, committed, at ``frontier``.
+
+    Seconds as in :class:`PendingBatch`.
+    """
 
     sequence: SequenceHandle
     frontier: int
     scored: tuple[TokenLogprobs, ...] = ()
     status: RowStatus = RowStatus.OK
     device_seconds: float = 0.0
+    waited_seconds: float = 0.0
 
 
 class Disposition(enum.Enum):
-    """What is done with a row. VOID ended in an earlier round that this one was ahead of."""
+    """What is done with a row.
+
+    VOID: the round that this one was ahead of ended the row, whatever the reason, or made the
+    Frontend force tokens next (a spent thinking budget). The row stays where that earlier round
+    left it; it is then released by ``finish``, or goes on from there with a control unit.
+    """
 
     ACCEPT = "accept"
     CANCELLED = "cancelled"
@@ -163,7 +185,10 @@ class RowDecision:
 
 
 class Launched(Protocol):
-    """A unit in flight. Dropping it is an engine failure: collect it, or abort what it gives."""
+    """A unit in flight. Dropping it is an engine failure: collect it, or abort what it gives.
+
+    ``collect`` before every earlier unit was collected is an engine failure too.
+    """
 
     @property
     def kind(self) -> UnitKind: ...
