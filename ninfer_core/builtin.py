@@ -17,7 +17,14 @@ from ninfer_core.hookspecs import (
 
 @hookimpl
 def ninfer_devices() -> Iterable[DeviceEntry]:
-    """Offer the host's own processor."""
+    """Offer NVIDIA GPUs, and the host's own processor for where there is none."""
+    yield DeviceEntry(
+        name="cuda",
+        summary="An NVIDIA GPU of compute capability 8.0 or newer",
+        open="ninfer_core.device.cuda.open:open_device",
+        probe="ninfer_core.device.probe:cuda_verdict",
+        priority=10,
+    )
     yield DeviceEntry(
         name="cpu",
         summary="The host's processor, through torch",
@@ -38,7 +45,7 @@ def ninfer_op_backends() -> Iterable[OpBackendEntry]:
 
 @hookimpl
 def ninfer_weight_formats() -> Iterable[WeightFormatEntry]:
-    """Offer the plain formats."""
+    """Offer the plain formats and the two quantised ones."""
     yield WeightFormatEntry(
         name="bf16", summary="bfloat16 values", load="ninfer_core.artifact.formats:BF16"
     )
@@ -47,6 +54,16 @@ def ninfer_weight_formats() -> Iterable[WeightFormatEntry]:
     )
     yield WeightFormatEntry(
         name="int32", summary="int32 values", load="ninfer_core.artifact.formats:INT32"
+    )
+    yield WeightFormatEntry(
+        name="fp8_e4m3fn_row_bf16",
+        summary="E4M3 codes, a bfloat16 scale for each row",
+        load="ninfer_core.artifact.formats:FP8_ROW",
+    )
+    yield WeightFormatEntry(
+        name="q4_g64_fp16",
+        summary="4-bit codes, a float16 scale for each 64 columns",
+        load="ninfer_core.artifact.formats:Q4_GROUPS",
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ninfer_core.artifact.buffers import tensor_view
 from ninfer_core.artifact.errors import ArtifactError
-from ninfer_core.artifact.formats import FP32, Plane, row_count
+from ninfer_core.artifact.formats import FP32, row_count
+from ninfer_core.artifact.formats.packed import plane_rows
 
 if TYPE_CHECKING:
     import torch
 
-    from ninfer_core.artifact.binding import BoundTensor, View
+    from ninfer_core.artifact.binding import BoundTensor
 
 WEIGHT = "weight"
 """The one plane of a format whose elements can be used in place."""
@@ -66,17 +65,18 @@ def _one_format(bound: BoundTensor) -> str:
 
 
 def _stacked(bound: BoundTensor, columns: int) -> dict[str, torch.Tensor]:
+    parts = []
     for view in bound.views:
-        if view.rows is None or view.parent.shape[-1] != columns:
+        rows = view.rows
+        if rows is None or view.parent.shape[-1] != columns:
             raise ArtifactError(
                 bound.parameter,
                 f"does not consist of whole rows of {view.parent.id!r}, "
                 f"which {view.format.name} stores row by row",
                 "convert the checkpoint again",
             )
-    names = [plane.name for plane in bound.views[0].planes]
-    parts = [{p.name: _rows_of(view, p) for p in view.planes} for view in bound.views]
-    return {name: _joined([part[name] for part in parts]) for name in names}
+        parts.append({p.name: plane_rows(view.storage, p, rows) for p in view.planes})
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -88,18 +88,3 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     dtype, shape = parts[0].dtype, parts[0].shape[1:]
     joined = torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
     return joined.view(dtype).reshape(-1, *shape)
-
-
-def _rows_of(view: View, plane: Plane) -> torch.Tensor:
-    """The plane's elements for the rows of ``view``: [rows, *row_shape]."""
-    import torch
-
-    assert view.rows is not None
-    assert plane.dtype is not None
-    (start, stop), dtype = view.rows, getattr(torch, plane.dtype)
-    row_bytes = math.prod(plane.row_shape) * dtype.itemsize
-    first, count = plane.offset + start * row_bytes, (stop - start) * row_bytes
-    data = tensor_view(view.storage, torch.uint8, first, count)
-    if data.data_ptr() % dtype.itemsize:
-        data = data.clone()
-    return data.view(dtype).reshape(stop - start, *plane.row_shape)

@@ -2,6 +2,7 @@
 
 from ninfer_core.artifact.formats.base import (
     Plane,
+    StrictFormat,
     WeightFormat,
     row_blocks,
     row_count,
@@ -13,16 +14,25 @@ from ninfer_core.artifact.formats.registry import (
     FormatRegistry,
     builtin_registry,
 )
+from ninfer_core.artifact.formats.row_groups import Q4_GROUPS, ROW_SPLIT, GroupedQ4
+from ninfer_core.artifact.formats.row_scale import FP8_ROW, ROW_SCALE, RowScaledFp8
 
 __all__ = [
     "BF16",
     "BUILTIN_FORMATS",
     "CONTIGUOUS",
+    "FP8_ROW",
     "FP32",
     "INT32",
+    "Q4_GROUPS",
+    "ROW_SCALE",
+    "ROW_SPLIT",
     "FormatRegistry",
+    "GroupedQ4",
     "PlainFormat",
     "Plane",
+    "RowScaledFp8",
+    "StrictFormat",
     "WeightFormat",
     "builtin_registry",
     "row_blocks",

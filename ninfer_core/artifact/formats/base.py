@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +64,17 @@ class WeightFormat(Protocol):
         self, storage: memoryview, shape: Shape, layout: str, rows: tuple[int, int]
     ) -> torch.Tensor:
         """Rows ``[rows[0], rows[1])`` of the tensor in ``storage`` as float32 [n, width]."""
+        ...
+
+
+@runtime_checkable
+class StrictFormat(Protocol):
+    """A weight format that also tells what its encoder would never write."""
+
+    def faults(
+        self, storage: memoryview, shape: Shape, layout: str, rows: tuple[int, int]
+    ) -> Iterator[str]:
+        """What is wrong with rows ``[rows[0], rows[1])``, in words."""
         ...
 
 

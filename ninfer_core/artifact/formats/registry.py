@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats.base import WeightFormat
 from ninfer_core.artifact.formats.plain import BF16, FP32, INT32
+from ninfer_core.artifact.formats.row_groups import Q4_GROUPS
+from ninfer_core.artifact.formats.row_scale import FP8_ROW
 
 
 class FormatRegistry:
@@ -54,9 +56,9 @@ class FormatRegistry:
         return tuple(sorted({*self._formats, *self._loaders}))
 
 
-BUILTIN_FORMATS: tuple[WeightFormat, ...] = (BF16, FP32, INT32)
+BUILTIN_FORMATS: tuple[WeightFormat, ...] = (BF16, FP32, INT32, FP8_ROW, Q4_GROUPS)
 
 
 def builtin_registry() -> FormatRegistry:
-    """The formats that core itself provides: bf16, fp32 and int32."""
+    """The formats that core itself provides: plain ones, fp8 by rows and q4 by groups."""
     return FormatRegistry(BUILTIN_FORMATS)

@@ -18,6 +18,7 @@ from torch import Tensor
 from ninfer_core.ops.contracts.values import LogprobRows, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.logprobs import join_rows, logprobs
+from ninfer_core.ops.reference.quantised import QUANTISED, widened, widened_rows
 
 _BLOCK_ROWS = {
     **{f"reference.by_{rows}": (rows, rows) for rows in (1, 2, 4, 8)},
@@ -33,6 +34,8 @@ _SCORED_ROWS = 128
 def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
     if table.format in _BLOCK_ROWS:
         return table.planes["weight"].index_select(1, ids).t().contiguous()
+    if table.format in QUANTISED:
+        return widened_rows(table, ids)
     rows = _plain(table).index_select(0, ids)
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
@@ -40,7 +43,7 @@ def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
 def prepare_linear(weight: WeightMatrix) -> WeightMatrix:
     if weight.format in _BLOCK_ROWS:
         return weight
-    plane = _plain(weight)
+    plane = widened(weight) if weight.format in QUANTISED else _plain(weight)
     turned = plane.to(torch.promote_types(plane.dtype, torch.float32)).t().contiguous()
     block = _choose_block(turned)
     form = f"reference.{'upto' if block > 2 and _counts_agree(turned, block) else 'by'}_{block}"
@@ -113,7 +116,7 @@ def _plain(weight: WeightMatrix) -> Tensor:
     if weight.format not in _PLAIN:
         raise OpError(
             f"the reference ops do not read weight format {weight.format!r}",
-            hint=f"they read {', '.join(sorted(_PLAIN))}",
+            hint=f"they read {', '.join(sorted(_PLAIN | QUANTISED))}",
         )
     plane = weight.planes["weight"]
     if tuple(plane.shape) != (weight.rows, weight.columns):
