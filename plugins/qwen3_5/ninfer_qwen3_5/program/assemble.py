@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.layout import Layout, StateBuilder
 from ninfer_qwen3_5.program.program import TextProgram
@@ -41,8 +42,10 @@ def generation_program(
         ),
         Stores(layout, tables, page_bytes, slot_bytes),
         state,
-        Executor(model, state, tables),
-        Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
+        EagerUnits(
+            Executor(model, state, tables),
+            Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
+        ),
         memory,
     )
     return program, memory

@@ -24,11 +24,11 @@ from ninfer_core.store.demand import Demand
 from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
+from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
-from ninfer_qwen3_5.program.layout import SLOTS_PER_SEQUENCE
-from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
+from ninfer_qwen3_5.program.units import Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class ImmediateTransaction:
 class Contexts:
     """Installs and removes sequences; at most one transaction is open."""
 
-    def __init__(self, stores: Stores, state: ModelState, sampler: Sampler, chunk: int) -> None:
+    def __init__(self, stores: Stores, state: ModelState, units: Units, chunk: int) -> None:
         self._stores = stores
         self._chunk = chunk
         self._state = state
-        self._sampler = sampler
+        self._units = units
         self._open = False
         self._orders = itertools.count(1)
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
@@ -113,7 +113,7 @@ class Contexts:
         self._release(sequence)
         self.sequences.remove(handle)
         freed = self._stores.context.occupancy()[MAIN].available - before
-        return Demand({MAIN: freed, STATE: SLOTS_PER_SEQUENCE})
+        return Demand({MAIN: freed, STATE: self._stores.slots_per_sequence})
 
     def close(self) -> None:
         """Release every sequence, whatever holds it; handles given out before are stale then."""
@@ -125,17 +125,17 @@ class Contexts:
 
     def _release(self, sequence: Sequence) -> None:
         self._stores.histories.release(sequence.history)
-        self._stores.slots.release(sequence.slot)
-        self._stores.slots.release(sequence.spare)
+        for slot in sequence.ring:
+            self._stores.slots.release(slot)
         self._stores.give_row(sequence.row)
 
     def _end(self) -> None:
         self._open = False
 
     def bind_demand(self, request: BindRequest) -> Demand:
-        """The two state slots, and for a resume every page up to the end of its first new unit."""
+        """The state slots, and for a resume every page up to the end of its first new unit."""
         pages = pages_for(self._reach(request))
-        return Demand({STATE: SLOTS_PER_SEQUENCE, MAIN: pages})
+        return Demand({STATE: self._stores.slots_per_sequence, MAIN: pages})
 
     def _bind(self, request: BindRequest) -> ContextResult:
         reach = self._reach(request)
@@ -149,7 +149,7 @@ class Contexts:
             sequence.replay_to, sequence.reach = past.frontier, reach
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
         grant.settle()
-        self._sampler.admit(sequence)
+        self._units.admit(sequence)
         return Bound(
             sequence=self.sequences.insert(sequence),
             phase=sequence.phase,
@@ -174,9 +174,13 @@ class Contexts:
         row = self._stores.take_row()
         slot, clear = self._stores.slots.create(order, grant, near=row)
         self._state.clear_slot(clear.slot)
-        spare = self._stores.slots.receive(order, grant, near=self._stores.rows + row)
+        turns = range(1, self._stores.slots_per_sequence)
+        spares = [self._receive(order, grant, self._stores.rows * turn + row) for turn in turns]
         self._stores.histories.bind_row(history, row)
-        return Sequence(request, order, history, slot, spare, row)
+        return Sequence(request, order, history, (slot, *spares), row)
+
+    def _receive(self, order: int, grant: Reservation, near: int) -> Slot:
+        return self._stores.slots.receive(order, grant, near=near)
 
     def _pause(self, handle: SequenceHandle) -> ContextResult:
         sequence = self.sequences.get(handle)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ninfer_core.device.base import Arena, Device
 
 SLOTS_PER_SEQUENCE = 2
-"""The committed state, and the slot in which the unit in flight builds the next one."""
+"""The committed state, and the slot in which the unit in flight builds the next one; one more for
+each round that may be launched ahead."""
 SCRATCH_SLOTS = 1
 """A last row of the tensors that is never allocated: padding rows of a unit may write there."""
 
@@ -32,9 +33,10 @@ class Layout:
     pages_per_sequence: int
     slots: int
     rows: int
+    slots_per_sequence: int = SLOTS_PER_SEQUENCE
 
     @staticmethod
-    def plan(budget: Budget) -> Layout:
+    def plan(budget: Budget, rounds_ahead: int = 0) -> Layout:
         """The smallest layout in which every lane can reach the full context, or what
         ``kv_tokens`` affords. Raises UsageError when one full context would not fit."""
         per_sequence = -(-budget.max_context // PAGE_TOKENS)
@@ -49,8 +51,9 @@ class Layout:
                 f"{budget.max_concurrency} need {least}",
                 hint=f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
             )
-        slots = SLOTS_PER_SEQUENCE * budget.max_concurrency + budget.extra_state_slots
-        return Layout(pages, per_sequence, slots, budget.max_concurrency)
+        per_lane = SLOTS_PER_SEQUENCE + rounds_ahead
+        slots = per_lane * budget.max_concurrency + budget.extra_state_slots
+        return Layout(pages, per_sequence, slots, budget.max_concurrency, per_lane)
 
 
 class StateBuilder:

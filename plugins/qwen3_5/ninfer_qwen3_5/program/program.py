@@ -20,7 +20,7 @@ from ninfer_core.contract.checkpoints import (
     SequencePhase,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.frontend import MaskProvider, PreparedPrompt
 from ninfer_core.contract.resources import (
     PAGE_TOKENS,
     CapacitySummary,
@@ -45,12 +45,9 @@ from ninfer_core.contract.units import (
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.context import Contexts, ImmediateTransaction
-from ninfer_qwen3_5.program.executor import Executor
-from ninfer_qwen3_5.program.forwards import Forwards
-from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
-from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, Stores, vector
+from ninfer_qwen3_5.program.units import UnitRow, Units
 from ninfer_qwen3_5.program.work import RowWork, Settlement
 
 if TYPE_CHECKING:
@@ -67,18 +64,15 @@ class TextProgram:
         limits: ProgramLimits,
         stores: Stores,
         state: ModelState,
-        executor: Executor,
-        sampler: Sampler,
+        units: Units,
         device_bytes: Mapping[str, int],
     ) -> None:
         self._limits = limits
         self._stores = stores
-        self._executor = executor
-        self._sampler = sampler
+        self._units = units
         self._device_bytes = dict(device_bytes)
-        self._contexts = Contexts(stores, state, sampler, limits.prefill_chunk)
-        self._settlement = Settlement(stores, sampler)
-        self._forwards = Forwards(executor)
+        self._contexts = Contexts(stores, state, units, limits.prefill_chunk)
+        self._settlement = Settlement(stores, units)
 
     @property
     def limits(self) -> ProgramLimits:
@@ -156,7 +150,8 @@ class TextProgram:
 
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
-        pages = self._stores.growth(record.history, record.frontier + need.tokens)
+        reach = record.frontier + record.flying_tokens + need.tokens
+        pages = self._stores.growth(record.history, reach)
         if not pages:
             return Permit(sequence, need, _NO_GROWTH, None)
         demand = Demand({MAIN: pages})
@@ -171,63 +166,28 @@ class TextProgram:
             permit.detail.settle()
 
     def launch_prefill(self, row: ChunkRow) -> Launched:
-        record, work = self._open(row.sequence, row.permit, UnitKind.PREFILL)
-        last = row.permit.need.last and record.request.rules.max_new_tokens > 0
-        if not last:
-            return ChunkLaunch(
-                UnitKind.PREFILL,
-                row.sequence,
-                work,
-                lambda: self._forwards.chunk(work).scored,
-                self._settlement.advance,
-            )
-        outcome = self._forwards.chunk(work)
-        return SampledLaunch(
-            UnitKind.PREFILL,
-            [row.sequence],
-            [work],
-            [row.masks],
-            self._sampler,
-            lambda: self._forwards.logits(outcome.last_residual),
-            outcome.scored,
-        )
+        opened = self._open(row, UnitKind.PREFILL, row.masks)
+        rules = opened.work.sequence.request.rules
+        draws = row.permit.need.last and rules.max_new_tokens > 0
+        return self._units.prefill(opened, draws=draws, advance=self._settlement.advance)
 
     def launch_replay(self, row: ChunkRow) -> Launched:
-        _, work = self._open(row.sequence, row.permit, UnitKind.REPLAY)
-        return ChunkLaunch(
-            UnitKind.REPLAY,
-            row.sequence,
-            work,
-            lambda: self._forwards.replay(work),
-            self._settlement.advance,
-        )
+        opened = self._open(row, UnitKind.REPLAY)
+        return self._units.replay(opened, advance=self._settlement.advance)
 
     def launch_decode(self, rows: Rows[DecodeRow], *, ahead_of: Launched | None = None) -> Launched:
-        if ahead_of is not None:
+        ahead = ahead_of is not None
+        if ahead and not self._units.rounds_ahead:
             raise EngineFailure("this device computes when asked and launches nothing ahead")
-        works = [self._open(row.sequence, row.permit, UnitKind.DECODE)[1] for row in rows]
-        return SampledLaunch(
-            UnitKind.DECODE,
-            [row.sequence for row in rows],
-            works,
-            [row.masks for row in rows],
-            self._sampler,
-            lambda: self._forwards.decode(works),
-        )
+        opened = [self._open(row, UnitKind.DECODE, row.masks, ahead=ahead) for row in rows]
+        return self._units.decode(opened, ahead=ahead)
 
     def launch_control(self, rows: Rows[ControlRow]) -> Launched:
-        works = []
         for row in rows:
             if len(row.token_ids) != row.permit.need.tokens:
                 raise EngineFailure("a control row forces another number of tokens than permitted")
-            works.append(self._open(row.sequence, row.permit, UnitKind.CONTROL)[1])
-        tokens = [row.token_ids for row in rows]
-        return ForcedLaunch(
-            [row.sequence for row in rows],
-            works,
-            tokens,
-            lambda: self._forwards.forced(works, tokens),
-        )
+        opened = [self._open(row, UnitKind.CONTROL) for row in rows]
+        return self._units.control(opened, [row.token_ids for row in rows])
 
     def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
         pending.consume()
@@ -235,14 +195,14 @@ class TextProgram:
 
     def abort(self, pending: PendingBatch) -> None:
         pending.consume()
-        for work in _works(pending):
-            self._settlement.roll_back(work)
+        self._settlement.abort(_works(pending), pending.rows)
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
         """Release the sequence; no checkpoint is kept, so ``keep`` frees all the same."""
         return Released(vector(self._contexts.remove(sequence)))
 
     def close(self) -> None:
+        self._units.close()
         self._contexts.close()
 
     def _idle(self, handle: SequenceHandle) -> Sequence:
@@ -252,12 +212,17 @@ class TextProgram:
         return record
 
     def _open(
-        self, handle: SequenceHandle, permit: Permit, kind: UnitKind
-    ) -> tuple[Sequence, RowWork]:
-        record = self._contexts.sequences.get(handle)
-        if permit.sequence != handle or permit.need.kind is not kind:
+        self,
+        row: ChunkRow | DecodeRow | ControlRow,
+        kind: UnitKind,
+        masks: MaskProvider | None = None,
+        *,
+        ahead: bool = False,
+    ) -> UnitRow:
+        record = self._contexts.sequences.get(row.sequence)
+        if row.permit.sequence != row.sequence or row.permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched with another permit")
-        return record, self._settlement.open(record, permit)
+        return UnitRow(row.sequence, self._settlement.open(record, row.permit, ahead=ahead), masks)
 
 
 def _works(pending: PendingBatch) -> tuple[RowWork, ...]:

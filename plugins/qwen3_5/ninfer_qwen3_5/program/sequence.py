@@ -14,28 +14,49 @@ class Sequence:
     """Mutable record, owned by the Program.
 
     The *ledger* is the prompt plus every accepted token; the *frontier* counts executed tokens and
-    is at most one behind the ledger once the prompt has run. ``slot`` holds the state at the
-    frontier, ``spare`` is where the unit in flight builds the next one. ``replay_to`` is the
+    is at most one behind the ledger once the prompt has run. Of the ring of state slots, ``slot``
+    holds the state at the frontier and ``spare``, the next one, is where a unit builds the state
+    after it; with three of them, a round launched ahead builds in the third and nothing that an
+    uncollected round read is overwritten. ``flying`` and ``flying_tokens`` count the units not yet
+    settled and the tokens that they execute, ``horizon`` the furthest of them. ``replay_to`` is the
     frontier that a resumed sequence had before it was paused, and ``reach`` the frontier of its
-    first new unit, up to which its pages are its own. ``order`` differs in every binding
-    and ``row`` is the execution row.
+    first new unit, up to which its pages are its own. ``order`` differs in every binding and
+    ``row`` is the execution row.
     """
 
     request: BindRequest
     order: int
     history: History
-    slot: Slot
-    spare: Slot
+    ring: tuple[Slot, ...]
     row: int
     generated: list[int] = field(default_factory=list)
     frontier: int = 0
     replay_to: int = 0
     reach: int = 0
-    busy: bool = False
+    turn: int = 0
+    flying: int = 0
+    flying_tokens: int = 0
+    horizon: int = 0
+
+    @property
+    def slot(self) -> Slot:
+        return self.ring[self.turn]
+
+    @property
+    def spare(self) -> Slot:
+        return self.slot_after(1)
+
+    def slot_after(self, units: int) -> Slot:
+        """The slot that holds, or will hold, the state after so many more units."""
+        return self.ring[(self.turn + units) % len(self.ring)]
 
     def swap(self) -> None:
         """The spare slot holds the state from now on."""
-        self.slot, self.spare = self.spare, self.slot
+        self.turn = (self.turn + 1) % len(self.ring)
+
+    @property
+    def busy(self) -> bool:
+        return self.flying > 0
 
     @property
     def prompt_length(self) -> int:

@@ -44,6 +44,8 @@ class Stores:
         self.slots = self.context.slots[STATE]
         self.histories = self.context.histories
         self.rows = layout.rows
+        self.slots_per_sequence = layout.slots_per_sequence
+        self.tables = self.context.spaces[MAIN].tables
         self._free_rows = list(range(layout.rows))
 
     def take_row(self) -> int:

@@ -4,44 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision
 from ninfer_core.store.reservations import Reservation
-from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, Stores
+
+if TYPE_CHECKING:
+    from ninfer_qwen3_5.program.units import Units
 
 
 @dataclass(slots=True)
 class RowWork:
-    """One row in flight: ``executed`` tokens past the frontier, their state in the spare slot.
+    """One row in flight: ``executed`` tokens from ``start`` on, ``behind`` earlier units of its
+    sequence that are not settled.
 
-    ``grant`` is None when the pages it has suffice, as in most rounds."""
+    ``grant`` is None when the pages it has suffice, as in most rounds. ``counted`` says that the
+    device counted what it drew."""
 
     sequence: Sequence
     grant: Reservation | None
     executed: int
+    start: int
+    behind: int
+    counted: bool = False
+
+    @property
+    def source_slot(self) -> int:
+        """The state that the unit starts from."""
+        return self.sequence.slot_after(self.behind).index
+
+    @property
+    def target_slot(self) -> int:
+        """Where the unit leaves its state."""
+        return self.sequence.slot_after(self.behind + 1).index
 
 
 class Settlement:
     """Turns outcomes of units into committed sequences, or rolls them back."""
 
-    def __init__(self, stores: Stores, sampler: Sampler) -> None:
+    def __init__(self, stores: Stores, units: Units) -> None:
         self._stores = stores
-        self._sampler = sampler
+        self._units = units
 
-    def open(self, sequence: Sequence, permit: Permit) -> RowWork:
-        """Consume a permit and map its pages."""
-        if sequence.busy:
+    def open(self, sequence: Sequence, permit: Permit, *, ahead: bool = False) -> RowWork:
+        """Consume a permit and map its pages. ``ahead`` allows units of the row in flight."""
+        if sequence.flying > self._units.rounds_ahead * ahead:
             raise EngineFailure("a sequence was put into two units at once")
         permit.consume()
         grant = permit.detail if isinstance(permit.detail, Reservation) else None
+        start = sequence.frontier + sequence.flying_tokens
+        reach = start + permit.need.tokens
         if grant is not None:
-            reach = sequence.frontier + permit.need.tokens
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
-        sequence.busy = True
-        return RowWork(sequence, grant, permit.need.tokens)
+        work = RowWork(sequence, grant, permit.need.tokens, start, sequence.flying)
+        sequence.flying += 1
+        sequence.flying_tokens += work.executed
+        sequence.horizon = max(sequence.horizon, reach)
+        return work
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
@@ -55,6 +77,12 @@ class Settlement:
         """Forget the unit; the sequence stands where it stood."""
         self._close(work)
 
+    def abort(self, works: Rows[RowWork], rows: Rows[PendingRow]) -> None:
+        """Roll a whole batch back."""
+        for work, row in zip(works, rows, strict=True):
+            self._units.dropped(work, row.token_ids)
+            self.roll_back(work)
+
     def commit(
         self, works: Rows[RowWork], rows: Rows[PendingRow], decisions: Rows[RowDecision]
     ) -> None:
@@ -63,30 +91,30 @@ class Settlement:
             raise EngineFailure(f"{len(decisions)} decisions for a batch of {len(works)} rows")
         for row, decision in zip(rows, decisions, strict=True):
             _check(row, decision)
-        taken = [
-            (work, row.token_ids[: decision.accepted])
-            for work, row, decision in zip(works, rows, decisions, strict=True)
-            if decision.disposition is Disposition.ACCEPT
-        ]
+        taken: list[tuple[RowWork, tuple[int, ...]]] = []
         for work, row, decision in zip(works, rows, decisions, strict=True):
-            whole = decision.accepted == len(row.token_ids)
-            self._settle(work, whole and decision.disposition is Disposition.ACCEPT)
+            accepted = row.token_ids[: decision.accepted]
+            if decision.disposition is Disposition.ACCEPT:
+                taken.append((work, accepted))
+            if len(accepted) < len(row.token_ids):
+                self._units.dropped(work, row.token_ids[len(accepted) :])
+                self.roll_back(work)
+            else:
+                self.advance(work)
         for work, tokens in taken:
             work.sequence.generated.extend(tokens)
         if taken:
-            self._sampler.count([work.sequence for work, _ in taken], [t for _, t in taken])
-
-    def _settle(self, work: RowWork, whole: bool) -> None:
-        if whole:
-            self.advance(work)
-        else:
-            self.roll_back(work)
+            self._units.accepted([work for work, _ in taken], [tokens for _, tokens in taken])
 
     def _close(self, work: RowWork) -> None:
+        sequence = work.sequence
+        sequence.flying -= 1
+        sequence.flying_tokens -= work.executed
+        if not sequence.flying:
+            sequence.horizon = 0
         if work.grant is not None:
-            kept = {MAIN: work.sequence.reach}
-            self._stores.histories.settle(work.sequence.history, work.grant, kept)
-        work.sequence.busy = False
+            kept = {MAIN: max(sequence.reach, sequence.horizon)}
+            self._stores.histories.settle(sequence.history, work.grant, kept)
 
 
 def _check(row: PendingRow, decision: RowDecision) -> None:

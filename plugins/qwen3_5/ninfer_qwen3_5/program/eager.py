@@ -1,0 +1,83 @@
+"""Units on a device that computes when asked: launch runs Forward, finish samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.units import Launched, UnitKind
+from ninfer_qwen3_5.program.executor import Executor
+from ninfer_qwen3_5.program.forwards import Forwards
+from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
+from ninfer_qwen3_5.program.sampler import Sampler
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.work import RowWork
+
+
+class EagerUnits:
+    """See :class:`ninfer_qwen3_5.program.units.Units`."""
+
+    rounds_ahead = 0
+
+    def __init__(self, executor: Executor, sampler: Sampler) -> None:
+        self._forwards = Forwards(executor)
+        self._sampler = sampler
+
+    def admit(self, sequence: Sequence) -> None:
+        self._sampler.admit(sequence)
+
+    def prefill(self, row: UnitRow, *, draws: bool, advance: Callable[[RowWork], None]) -> Launched:
+        kind, work = UnitKind.PREFILL, row.work
+        if not draws:
+            return ChunkLaunch(
+                kind, row.handle, work, lambda: self._forwards.chunk(work).scored, advance
+            )
+        outcome = self._forwards.chunk(work)
+        return SampledLaunch(
+            kind,
+            [row.handle],
+            [work],
+            [row.masks],
+            self._sampler,
+            lambda: self._forwards.logits(outcome.last_residual),
+            outcome.scored,
+        )
+
+    def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:
+        work = row.work
+        return ChunkLaunch(
+            UnitKind.REPLAY, row.handle, work, lambda: self._forwards.replay(work), advance
+        )
+
+    def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
+        if ahead:
+            raise EngineFailure("this device computes when asked and launches nothing ahead")
+        works = [row.work for row in rows]
+        return SampledLaunch(
+            UnitKind.DECODE,
+            [row.handle for row in rows],
+            works,
+            [row.masks for row in rows],
+            self._sampler,
+            lambda: self._forwards.decode(works),
+        )
+
+    def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
+        works = [row.work for row in rows]
+        return ForcedLaunch(
+            [row.handle for row in rows],
+            works,
+            tokens,
+            lambda: self._forwards.forced(works, tokens),
+        )
+
+    def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
+        self._sampler.count([work.sequence for work in works], tokens)
+
+    def dropped(self, work: RowWork, tokens: Rows[int]) -> None:
+        """Nothing was counted yet."""
+
+    def close(self) -> None:
+        """Nothing is held beyond the instance's arenas."""

@@ -1,0 +1,61 @@
+"""How units are run: the seam between the Program's bookkeeping and a device's way of working."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+from typing import Protocol
+
+from ninfer_core.contract.frontend import MaskProvider
+from ninfer_core.contract.resources import SequenceHandle
+from ninfer_core.contract.units import Launched
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.work import RowWork
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRow:
+    """One row of a unit on its way to a launch."""
+
+    handle: SequenceHandle
+    work: RowWork
+    masks: MaskProvider | None = None
+
+
+class Units(Protocol):
+    """Runs what the Program has opened; commits nothing.
+
+    ``rounds_ahead``: how many decode rounds may be enqueued behind one that is not yet collected.
+    """
+
+    @property
+    def rounds_ahead(self) -> int: ...
+
+    def admit(self, sequence: Sequence) -> None:
+        """A sequence took its execution row: start what is kept per row."""
+        ...
+
+    def prefill(self, row: UnitRow, *, draws: bool, advance: Callable[[RowWork], None]) -> Launched:
+        """Prompt tokens; ``draws`` says that the next token is drawn from the last of them.
+        A chunk that draws nothing calls ``advance`` when it is collected."""
+        ...
+
+    def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched: ...
+
+    def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
+        """One token of every row. ``ahead``: behind a round that is not collected, so that the
+        tokens to run are on the device alone."""
+        ...
+
+    def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched: ...
+
+    def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
+        """These tokens became part of the ledgers."""
+        ...
+
+    def dropped(self, work: RowWork, tokens: Rows[int]) -> None:
+        """These were produced and did not."""
+        ...
+
+    def close(self) -> None: ...
