@@ -49,11 +49,16 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """What a device has ever created; equal before and after means nothing was created between."""
+    """What a device has ever created; equal before and after means nothing was created between.
+
+    ``allocations`` are requests that a tensor library's own allocator made of the device, beside
+    the arenas; 0 where there is none.
+    """
 
     arenas: int
     takes: int
     graphs: int
+    allocations: int
 
 
 class Event(Protocol):
@@ -69,7 +74,10 @@ class Event(Protocol):
 
 
 class Lane(Protocol):
-    """An ordered queue of device work, owned by its device."""
+    """An ordered queue of device work, owned by its device.
+
+    Whatever finds that the device has failed for good raises DeviceLost.
+    """
 
     @property
     def role(self) -> LaneRole: ...
@@ -84,6 +92,10 @@ class Lane(Protocol):
 
     def wait_for(self, event: Event) -> None:
         """Let later work of this lane wait for ``event``; the calling thread goes on."""
+        ...
+
+    def query(self) -> bool:
+        """Whether everything enqueued is done; does not wait."""
         ...
 
     def synchronize(self) -> None:
@@ -132,7 +144,10 @@ class Graph(Protocol):
     """A captured sequence of device work over tensors that outlive it."""
 
     def replay(self) -> None:
-        """Enqueue the work again on the lane it was captured on; inputs are read where they lie."""
+        """Enqueue the work again on the lane it was captured on; inputs are read where they lie.
+
+        The calling thread has entered a lane of the device.
+        """
         ...
 
     def close(self) -> None:
@@ -181,7 +196,27 @@ class Device(Protocol):
         """Record what ``body`` enqueues, without running it.
 
         ``body`` allocates nothing that outlives it, takes its inputs from tensors that stay where
-        they are, and decides nothing by their contents.
+        they are, decides nothing by their contents, and draws no random numbers from a generator
+        that it does not own. The caller has run it once before, so that whatever compiles or sets
+        itself up at a first call has done so.
+        """
+        ...
+
+    def upload(self, source: Tensor, target: Tensor, lane: Lane) -> None:
+        """Copy host memory into device memory, enqueued on ``lane``.
+
+        Both are contiguous, of one shape and dtype. A source in pinned memory must keep its
+        contents until the lane has passed the copy; any other source has been read when this
+        returns, at the speed of pinned memory however large it is. Raises DeviceError for a pair
+        that does not fit.
+        """
+        ...
+
+    def reserve_workspace(self, size: int) -> None:
+        """Make the tensor library hold ``size`` bytes ready for what the compute lane allocates.
+
+        Later intermediate tensors then come from it without a request to the device. Raises
+        DeviceError with the numbers when the memory is not there.
         """
         ...
 

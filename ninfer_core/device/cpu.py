@@ -5,29 +5,27 @@ Lanes are always empty, events always done, and a graph is the recorded call, ru
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from ninfer_core.device.arena import Arenas, Block, BlockArena
 from ninfer_core.device.base import (
     ALIGNMENT,
     Device,
     DeviceCounters,
     Event,
-    Extent,
     Lane,
     LaneRole,
     MemoryFacts,
 )
-from ninfer_core.device.errors import ArenaExhausted, DeviceError, DeviceUnavailable
+from ninfer_core.device.errors import DeviceError, DeviceUnavailable
+from ninfer_core.device.host import available_memory, total_memory
+from ninfer_core.device.transfer import check_upload
 from ninfer_core.hookspecs.devices import DeviceFacts
 
 
@@ -65,54 +63,11 @@ class CpuLane:
     def wait_for(self, event: Event) -> None:
         event.wait()
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None:
         return None
-
-
-class CpuArena:
-    """One uint8 tensor, cut up in order."""
-
-    __slots__ = ("_base", "_block", "_layout", "_used", "capacity", "purpose")
-
-    def __init__(self, purpose: str, capacity: int) -> None:
-        self.purpose = purpose
-        self.capacity = capacity
-        self._block: Tensor | None = _allocate(purpose, capacity + ALIGNMENT)
-        self._base = -self._block.data_ptr() % ALIGNMENT
-        self._used = 0
-        self._layout: dict[str, Extent] = {}
-
-    @property
-    def free(self) -> int:
-        return self.capacity - self._used
-
-    def take(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        if self._block is None:
-            raise DeviceError(f"arena {self.purpose!r} is closed; {name!r} cannot be taken")
-        if name in self._layout:
-            raise DeviceError(f"arena {self.purpose!r} already has a tensor {name!r}")
-        if any(size < 0 for size in shape):
-            raise DeviceError(f"{name!r} has a negative size: {list(shape)}")
-        extent = self._place(name, prod(shape) * dtype.itemsize)
-        self._layout[name] = extent
-        self._used = extent.offset + extent.length
-        start = self._base + extent.offset
-        return self._block[start : start + extent.length].view(dtype).view(tuple(shape))
-
-    def layout(self) -> Mapping[str, Extent]:
-        return MappingProxyType(self._layout)
-
-    def close(self) -> None:
-        self._block = None
-
-    def _place(self, name: str, length: int) -> Extent:
-        offset = -(-self._used // ALIGNMENT) * ALIGNMENT
-        if offset + length > self.capacity:
-            raise ArenaExhausted(
-                f"arena {self.purpose!r} of {self.capacity:,} bytes has "
-                f"{max(0, self.capacity - offset):,} left; {name!r} needs {length:,}"
-            )
-        return Extent(offset, length)
 
 
 class CpuGraph:
@@ -140,21 +95,18 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self.facts = DeviceFacts(kind="cpu", model=_processor(), memory_bytes=self.memory().total)
         self._lanes = {role: CpuLane(role) for role in LaneRole}
-        self._arenas: dict[str, CpuArena] = {}
+        self._arenas = Arenas(self.name)
         self._graphs: list[CpuGraph] = []
         self._closed = False
 
     def lane(self, role: LaneRole) -> CpuLane:
         return self._lanes[role]
 
-    def arena(self, purpose: str, capacity: int) -> CpuArena:
+    def arena(self, purpose: str, capacity: int) -> BlockArena:
         self._check_open()
-        if purpose in self._arenas:
-            raise DeviceError(f"{self.name} already has an arena {purpose!r}")
-        self._arenas[purpose] = CpuArena(purpose, capacity)
-        return self._arenas[purpose]
+        return self._arenas.add(purpose, capacity, _allocate)
 
-    def pinned(self, purpose: str, capacity: int) -> CpuArena:
+    def pinned(self, purpose: str, capacity: int) -> BlockArena:
         return self.arena(purpose, capacity)
 
     def capture(self, body: Callable[[], None], lane: Lane) -> CpuGraph:
@@ -162,12 +114,19 @@ class CpuDevice:
         self._graphs.append(CpuGraph(body))
         return self._graphs[-1]
 
+    def upload(self, source: Tensor, target: Tensor, lane: Lane) -> None:
+        self._check_open()
+        check_upload(source, target, self.torch_device)
+        target.copy_(source)
+
+    def reserve_workspace(self, size: int) -> None:
+        self._check_open()
+
     def memory(self) -> MemoryFacts:
-        return MemoryFacts(_total_memory(), _available_memory())
+        return MemoryFacts(total_memory(), available_memory())
 
     def counters(self) -> DeviceCounters:
-        takes = sum(len(arena.layout()) for arena in self._arenas.values())
-        return DeviceCounters(len(self._arenas), takes, len(self._graphs))
+        return DeviceCounters(len(self._arenas), self._arenas.takes(), len(self._graphs), 0)
 
     def synchronize(self) -> None:
         return None
@@ -175,8 +134,7 @@ class CpuDevice:
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
-        for arena in self._arenas.values():
-            arena.close()
+        self._arenas.close()
         self._closed = True
 
     def _check_open(self) -> None:
@@ -189,30 +147,14 @@ def _entered() -> Iterator[None]:
     yield
 
 
-def _allocate(purpose: str, size: int) -> Tensor:
+def _allocate(purpose: str, capacity: int) -> Block:
     """A block of bytes. Pages are not touched, so a block costs memory only as it is used."""
-    if size < ALIGNMENT:
-        raise DeviceError(f"arena {purpose!r} cannot have {size - ALIGNMENT:,} bytes")
     try:
-        return torch.empty(size, dtype=torch.uint8)
+        return Block(torch.empty(capacity + ALIGNMENT, dtype=torch.uint8))
     except (RuntimeError, MemoryError) as error:
         raise DeviceError(
-            f"arena {purpose!r} needs {size:,} bytes; {_available_memory():,} are available"
+            f"arena {purpose!r} needs {capacity:,} bytes; {available_memory():,} are available"
         ) from error
-
-
-def _total_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _available_memory() -> int:
-    """What can be had without swapping, or all memory where the kernel does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        available = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(available.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return _total_memory()
 
 
 def _processor() -> str:

@@ -21,3 +21,15 @@ class ArenaExhausted(DeviceError):
     """A sub-allocation does not fit; the message has the numbers."""
 
     exit_code = 1
+
+
+class DeviceLost(DeviceError):
+    """The device failed in a way that ends its use by this process."""
+
+    exit_code = 1
+
+
+class DeviceTimeout(DeviceError):
+    """The device did not finish within a time that is far beyond what the work takes."""
+
+    exit_code = 1

@@ -1,0 +1,111 @@
+"""Graphs: captured by torch, launched by the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from ninfer_core.device.cuda.errors import (
+    failed_call,
+    is_from_cuda,
+    is_out_of_memory,
+    translated,
+    translating,
+)
+from ninfer_core.device.cuda.lanes import CudaLane
+from ninfer_core.device.cuda.memory import device_memory
+from ninfer_core.device.driver import driver
+from ninfer_core.device.errors import DeviceError
+
+DRIVER_LAUNCH = "cuGraphLaunch"
+TORCH_REPLAY = "torch replay"
+
+
+class CudaGraph:
+    """See :class:`ninfer_core.device.base.Graph`.
+
+    ``launch_path`` says how a replay is launched: :data:`DRIVER_LAUNCH`, or :data:`TORCH_REPLAY`
+    where this torch does not hand out the executable.
+    """
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, lane: CudaLane) -> None:
+        self._graph: torch.cuda.CUDAGraph | None = graph
+        self._device = lane.device_name
+        self.launch_path, self._launch = _launcher(graph, lane)
+
+    def replay(self) -> None:
+        code = self._launch()
+        if code:
+            raise failed_call(code, "replaying a graph", self._device)
+
+    def close(self) -> None:
+        graph, self._graph = self._graph, None
+        if graph is None:
+            return
+        self._launch = _refuse
+        with translating("releasing a graph", self._device):
+            graph.reset()
+
+
+def capture(body: Callable[[], None], lane: CudaLane, pool: Any) -> CudaGraph:
+    """Capture what ``body`` enqueues on ``lane``; its intermediate tensors lie in ``pool``.
+
+    torch's own context manager is left aside: it empties the allocator's cache first, and with it
+    the workspace that was reserved. Raises DeviceError; what ``body`` raises on its own account
+    passes through.
+    """
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    lane.synchronize()
+    try:
+        with lane.enter():
+            _record(body, graph, pool)
+        graph.instantiate()
+        return CudaGraph(graph, lane)
+    except Exception as error:
+        with suppress(RuntimeError):
+            graph.reset()
+        if not is_from_cuda(error):
+            raise
+        raise _refusal(error, lane) from error
+
+
+def _record(body: Callable[[], None], graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        body()
+    except BaseException:
+        with suppress(RuntimeError):
+            graph.capture_end()
+        raise
+    graph.capture_end()
+
+
+def _refusal(error: Exception, lane: CudaLane) -> DeviceError:
+    if is_out_of_memory(error):
+        memory = device_memory(lane.index)
+        return DeviceError(
+            f"capturing a graph ran out of memory: {memory.free:,} of {memory.total:,} bytes are "
+            f"free on {lane.device_name}"
+        )
+    return translated(error, "capturing a graph", lane.device_name)
+
+
+def _launcher(graph: torch.cuda.CUDAGraph, lane: CudaLane) -> tuple[str, Callable[[], int]]:
+    if not hasattr(graph, "raw_cuda_graph_exec"):
+        return TORCH_REPLAY, lambda: _replay(graph, lane)
+    executable = int(graph.raw_cuda_graph_exec())
+    driver().upload_graph(executable, lane.handle)
+    return DRIVER_LAUNCH, driver().launcher(executable, lane.handle)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, lane: CudaLane) -> int:
+    with translating("replaying a graph", lane.device_name), torch.cuda.stream(lane.torch_stream):
+        graph.replay()
+    return 0
+
+
+def _refuse() -> int:
+    raise DeviceError("a closed graph cannot be replayed")

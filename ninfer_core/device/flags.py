@@ -1,0 +1,134 @@
+"""Waiting for a word that the device writes into pinned memory when a round is done.
+
+A waiting thread sleeps most of the time that the round should take, looks without pause for a
+moment, and then gives the interpreter's lock away between looks: spinning around calls that drop
+the lock only briefly would starve every other thread of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ninfer_core.device.errors import DeviceError, DeviceTimeout
+
+SLEEP_SHARE = 0.85
+"""Part of the expected time that is slept away."""
+
+SLEEP_MARGIN = 100e-6
+"""Seconds before the end of that part at which a sleeper is called back, for a late wake-up."""
+
+SPIN = 100e-6
+"""Seconds of looking without pause."""
+
+CHECK_EVERY = 5e-3
+"""Seconds of waiting between two checks that the device lives."""
+
+DEADLINE = 60.0
+"""Seconds after which a round is given up."""
+
+_PR_SET_TIMERSLACK = 29
+
+
+class Flag:
+    """An int32 word in host memory that the device writes; reading it costs one load."""
+
+    __slots__ = ("_tensor", "_word")
+
+    def __init__(self, word: Tensor) -> None:
+        if word.dtype != torch.int32 or word.numel() != 1 or word.device.type != "cpu":
+            raise DeviceError(
+                f"a flag is one int32 in host memory, not {word.dtype} {list(word.shape)} "
+                f"on {word.device}"
+            )
+        self._tensor = word
+        self._word = ctypes.c_int32.from_address(word.data_ptr())
+
+    def read(self) -> int:
+        """What the word holds now."""
+        return self._word.value
+
+    def wait(
+        self,
+        value: int,
+        expected_seconds: float,
+        *,
+        check: Callable[[], object] | None = None,
+        what: str = "a round",
+        deadline_seconds: float = DEADLINE,
+    ) -> None:
+        """Return once the word equals ``value``.
+
+        ``expected_seconds`` is how much longer the work should take. ``check`` is called about
+        every 5 ms of waiting and raises when the device is lost. Raises DeviceTimeout, naming
+        ``what``, when ``deadline_seconds`` are over.
+        """
+        word = self._word
+        if word.value == value:
+            return
+        now = time.perf_counter()
+        deadline = now + deadline_seconds
+        end = min(now + SLEEP_SHARE * expected_seconds - SLEEP_MARGIN, deadline)
+        while word.value != value and (left := end - time.perf_counter()) > 0:
+            time.sleep(min(left, CHECK_EVERY))
+            if check is not None and left > CHECK_EVERY:
+                check()
+        end = time.perf_counter() + SPIN
+        while word.value != value and time.perf_counter() < end:
+            pass
+        self._poll(value, check, what, deadline, deadline_seconds)
+
+    def _poll(
+        self,
+        value: int,
+        check: Callable[[], object] | None,
+        what: str,
+        deadline: float,
+        seconds: float,
+    ) -> None:
+        word = self._word
+        next_check = time.perf_counter() + CHECK_EVERY
+        while word.value != value:
+            time.sleep(0)
+            now = time.perf_counter()
+            if now < next_check:
+                continue
+            next_check = now + CHECK_EVERY
+            if check is not None:
+                check()
+            if now > deadline and word.value != value:
+                raise DeviceTimeout(
+                    f"{what} did not end within {seconds:g} s: its flag is {word.value}, "
+                    f"not {value}"
+                )
+
+
+def wait_flag(
+    flag: Tensor,
+    value: int,
+    expected_seconds: float,
+    *,
+    check: Callable[[], object] | None = None,
+    what: str = "a round",
+    deadline_seconds: float = DEADLINE,
+) -> None:
+    """:meth:`Flag.wait` for a tensor that is waited on once; keep a Flag for one that recurs."""
+    Flag(flag).wait(
+        value, expected_seconds, check=check, what=what, deadline_seconds=deadline_seconds
+    )
+
+
+def set_timer_slack(nanoseconds: int = 1) -> bool:
+    """Let the calling thread's sleeps end on time: Linux lets them run over by 50 us otherwise.
+
+    Returns whether the system took it; there is nothing to set elsewhere than on Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return int(prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(nanoseconds))) == 0
