@@ -72,8 +72,9 @@ def cached_artifact(
     An artifact serves until the path, size or modification time of one of the checkpoint's files
     changes; the one it replaces is then removed. Raises ArtifactError, PluginError, CacheError.
     """
-    from ninfer_core.artifact.convert import ConvertOptions, convert
+    from ninfer_core.artifact.convert import RECIPES, ConvertOptions, convert
 
+    recipe = RECIPES.get(recipe).name
     target = _target(directory.resolve(), recipe)
     if not target.is_file():
         _make(target.parent)

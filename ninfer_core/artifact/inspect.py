@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,10 +25,26 @@ class ComponentSummary:
 
 @dataclass(frozen=True, slots=True)
 class FormatSummary:
+    """``max_rms_relative_error`` is the worst over the format's tensors."""
+
     name: str
     layout: str
     tensors: int
     bytes: int
+    max_rms_relative_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSummary:
+    """A stored tensor and how far it is from its source (`QualityBlock`)."""
+
+    id: str
+    shape: tuple[int, ...]
+    format: str
+    layout: str
+    bytes: int
+    rms_relative_error: float
+    max_abs_error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,7 @@ class ArtifactSummary:
     uses: int
     components: tuple[ComponentSummary, ...]
     formats: tuple[FormatSummary, ...]
+    tensors: tuple[TensorSummary, ...]
     quality: QualitySummary
     provenance: Provenance
 
@@ -74,6 +90,7 @@ def summarise(artifact: Artifact) -> ArtifactSummary:
         uses=len(directory.uses),
         components=tuple(_component(artifact, name) for name in artifact.component_names),
         formats=_formats(tensors),
+        tensors=tuple(map(_tensor, tensors)),
         quality=_quality(tensors),
         provenance=directory.provenance,
     )
@@ -95,12 +112,31 @@ def _component(artifact: Artifact, name: str) -> ComponentSummary:
 
 
 def _formats(tensors: list[TensorObject]) -> tuple[FormatSummary, ...]:
-    counts: Counter[tuple[str, str]] = Counter()
-    sizes: Counter[tuple[str, str]] = Counter()
+    groups: dict[tuple[str, str], list[TensorObject]] = {}
     for tensor in tensors:
-        counts[tensor.format, tensor.layout] += 1
-        sizes[tensor.format, tensor.layout] += tensor.bytes
-    return tuple(FormatSummary(*key, counts[key], sizes[key]) for key in sorted(counts))
+        groups.setdefault((tensor.format, tensor.layout), []).append(tensor)
+    return tuple(
+        FormatSummary(
+            *key,
+            tensors=len(groups[key]),
+            bytes=sum(tensor.bytes for tensor in groups[key]),
+            max_rms_relative_error=max(t.quality.rms_relative_error for t in groups[key]),
+        )
+        for key in sorted(groups)
+    )
+
+
+def _tensor(tensor: TensorObject) -> TensorSummary:
+    quality = tensor.quality
+    return TensorSummary(
+        id=tensor.id,
+        shape=tensor.shape,
+        format=tensor.format,
+        layout=tensor.layout,
+        bytes=tensor.bytes,
+        rms_relative_error=quality.rms_relative_error,
+        max_abs_error=quality.max_abs_error,
+    )
 
 
 def _quality(tensors: list[TensorObject]) -> QualitySummary:

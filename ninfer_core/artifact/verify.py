@@ -11,6 +11,7 @@ from ninfer_core.artifact.buffers import sha256_hex
 from ninfer_core.artifact.errors import ArtifactError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
+    StrictFormat,
     WeightFormat,
     row_blocks,
     row_count,
@@ -127,9 +128,14 @@ def _value_problems(
     entry: TensorObject, data: memoryview, weight_format: WeightFormat
 ) -> Iterator[str]:
     meter = QualityMeter(vector=len(entry.shape) == 1)
+    faults: dict[str, None] = {}
     for block in _blocks(entry.shape, weight_format):
         values = weight_format.decode(data, entry.shape, entry.layout, block)
         meter.add(values, None)
+        if isinstance(weight_format, StrictFormat):
+            found_here = weight_format.faults(data, entry.shape, entry.layout, block)
+            faults.update(dict.fromkeys(found_here))
+    yield from faults
     if not meter.finite:
         yield "holds values that are not finite"
     found = share(meter.zero_rows, meter.rows)

@@ -12,7 +12,7 @@ from ninfer_core.artifact.convert.architecture import ParameterRole
 from ninfer_core.artifact.convert.plan import Member, ObjectPlan
 from ninfer_core.artifact.convert.progress import PhaseMeter
 from ninfer_core.artifact.convert.safetensors import SourceTensor
-from ninfer_core.artifact.errors import ConversionError
+from ninfer_core.artifact.errors import ArtifactError, ConversionError
 from ninfer_core.artifact.formats import (
     FormatRegistry,
     Plane,
@@ -95,7 +95,7 @@ class ObjectEncoder:
         for piece in pieces:
             _refuse_not_finite(piece)
         values = _joined(pieces)
-        encoded = weight_format.encode(values, plan.storage.layout)
+        encoded = _encoded(pieces[0].source, weight_format, values, plan.storage.layout)
         self._write_planes(plan, weight_format, row, encoded)
         stored = _stored(weight_format, plan.storage.layout, values, encoded)
         _account(pieces, stored, meters)
@@ -149,6 +149,17 @@ def _joined(pieces: Sequence[_Piece]) -> torch.Tensor:
     import torch
 
     return pieces[0].values if len(pieces) == 1 else torch.cat([p.values for p in pieces])
+
+
+def _encoded(
+    source: SourceTensor, weight_format: WeightFormat, values: torch.Tensor, layout: str
+) -> tuple[Bytes, ...]:
+    try:
+        return weight_format.encode(values, layout)
+    except ArtifactError as error:
+        raise ConversionError(
+            source.name, f"{error.field} {error.problem}", "choose a recipe with more range"
+        ) from error
 
 
 def _stored(

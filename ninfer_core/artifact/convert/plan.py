@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ninfer_core.artifact.convert.architecture import ParameterSpec
+from ninfer_core.artifact.convert.architecture import ParameterRole, ParameterSpec
 from ninfer_core.artifact.convert.matching import Match
 from ninfer_core.artifact.convert.recipe import Recipe, RecipeBuilder, Storage
 from ninfer_core.artifact.convert.safetensors import SourceTensor
@@ -83,13 +83,19 @@ def resource_id(name: str) -> str:
     return f"resource/{name}"
 
 
-def plan_conversion(match: Match, recipe: Recipe) -> ConversionPlan:
-    """Let ``recipe`` decide about every parameter of the matched components."""
+def plan_conversion(match: Match, recipe: Recipe, tables: Storage | None = None) -> ConversionPlan:
+    """Let ``recipe`` decide about every parameter of the matched components.
+
+    ``tables`` stores the vocabulary tables otherwise than the recipe would.
+    """
     parameters = [p for component in match.components for p in component.parameters]
     groups = [group for component in match.components for group in component.groups]
     dtypes = {p.name: _source_dtype(match.sources[p.name]) for p in parameters}
     builder = RecipeBuilder(parameters, groups, dtypes)
     recipe.apply(builder)
+    for parameter in parameters:
+        if tables is not None and parameter.role is ParameterRole.TABLE:
+            builder.assign(parameter, tables)
     return ConversionPlan(match, _objects(builder, match), tuple(builder.uses.values()))
 
 

@@ -11,7 +11,7 @@ from ninfer_core.artifact.convert.architecture import (
     ParameterSpec,
 )
 from ninfer_core.artifact.errors import ConversionError
-from ninfer_core.artifact.formats import CONTIGUOUS
+from ninfer_core.artifact.formats import CONTIGUOUS, FP8_ROW, Q4_GROUPS, ROW_SCALE, ROW_SPLIT
 from ninfer_core.artifact.model import ActivationPolicy, Use
 
 
@@ -64,23 +64,28 @@ class RecipeBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A named way to store a model."""
+    """A named way to store a model. ``alias`` is a shorter name for people to type."""
 
     name: str
     summary: str
     apply: Callable[[RecipeBuilder], None]
+    alias: str = ""
 
 
 class RecipeBook:
-    """Recipes by name."""
+    """Recipes by name or alias."""
 
     def __init__(self, recipes: Iterable[Recipe]) -> None:
         self._recipes = {recipe.name: recipe for recipe in recipes}
+        self._aliases = {recipe.alias: recipe for recipe in self if recipe.alias}
 
     def get(self, name: str) -> Recipe:
-        found = self._recipes.get(name)
+        found = self._recipes.get(name) or self._aliases.get(name)
         if found is None:
-            known = ", ".join(self._recipes)
+            known = ", ".join(
+                f"{recipe.name} ({recipe.alias})" if recipe.alias else recipe.name
+                for recipe in self
+            )
             raise ConversionError("recipe", f"{name!r} is unknown", f"choose one of {known}")
         return found
 
@@ -88,21 +93,63 @@ class RecipeBook:
         return iter(self._recipes.values())
 
 
-def _store_plainly(builder: RecipeBuilder, choose: Callable[[ParameterSpec, str], str]) -> None:
-    """Plain formats chosen by (parameter, source dtype); groups wherever members agree."""
+_FP8 = Storage(FP8_ROW.name, ROW_SCALE)
+_Q4 = Storage(Q4_GROUPS.name, ROW_SPLIT)
+_TABLES = {
+    "bf16": Storage("bf16"),
+    "fp32": Storage("fp32"),
+    "fp8": _FP8,
+    _FP8.format: _FP8,
+    "q4": _Q4,
+    _Q4.format: _Q4,
+}
+
+
+def table_storage(name: str) -> Storage:
+    """The storage of vocabulary tables by format name or alias; any recipe can take each."""
+    found = _TABLES.get(name)
+    if found is None:
+        raise ConversionError("head", f"{name!r} is unknown", f"choose one of {', '.join(_TABLES)}")
+    return found
+
+
+def _bf16(parameter: ParameterSpec, source_dtype: str) -> Storage:
+    keeps_more = parameter.role is ParameterRole.VECTOR and source_dtype != "bfloat16"
+    return Storage("fp32" if keeps_more else "bf16")
+
+
+def _store(
+    builder: RecipeBuilder,
+    choose: Callable[[ParameterSpec, str], Storage],
+    activation: ActivationPolicy = ActivationPolicy.A16_ONLY,
+) -> None:
+    """Formats chosen by (parameter, source dtype), parents wherever members of a group agree.
+
+    ``activation`` is what products with matrices permit; tables always meet 16-bit activations.
+    """
     for parameter in builder.parameters:
-        format_name = choose(parameter, builder.source_dtypes[parameter.name])
-        builder.assign(parameter, Storage(format_name))
+        builder.assign(parameter, choose(parameter, builder.source_dtypes[parameter.name]))
+        multiplied = parameter.role is ParameterRole.MATRIX
         for input_name in parameter.inputs:
-            builder.use(parameter, input_name, ActivationPolicy.A16_ONLY)
+            policy = activation if multiplied else ActivationPolicy.A16_ONLY
+            builder.use(parameter, input_name, policy)
     for group in builder.groups:
         if len({builder.storage[member] for member in group.members}) == 1:
             builder.group(group)
 
 
-def _bf16(parameter: ParameterSpec, source_dtype: str) -> str:
-    keeps_more = parameter.role is ParameterRole.VECTOR and source_dtype != "bfloat16"
-    return "fp32" if keeps_more else "bf16"
+def _quantised(matrices: Storage, tables: Storage) -> Callable[[ParameterSpec, str], Storage]:
+    """``matrices`` for those that multiply activations, ``tables`` for the vocabulary; what has no
+    use by itself (a convolution, norms, decay rates) stays as in the recipe ``bf16``."""
+
+    def choose(parameter: ParameterSpec, source_dtype: str) -> Storage:
+        if parameter.role is ParameterRole.TABLE:
+            return tables
+        if parameter.role is ParameterRole.MATRIX and parameter.inputs:
+            return matrices
+        return _bf16(parameter, source_dtype)
+
+    return choose
 
 
 RECIPES = RecipeBook(
@@ -110,12 +157,24 @@ RECIPES = RecipeBook(
         Recipe(
             "bf16",
             "matrices in bf16; vectors as precise as the checkpoint has them",
-            lambda builder: _store_plainly(builder, _bf16),
+            lambda builder: _store(builder, _bf16),
         ),
         Recipe(
             "fp32",
             "everything in fp32",
-            lambda builder: _store_plainly(builder, lambda parameter, dtype: "fp32"),
+            lambda builder: _store(builder, lambda parameter, dtype: Storage("fp32")),
+        ),
+        Recipe(
+            FP8_ROW.name,
+            "matrices and tables in FP8 with a scale per row; 8-bit activations permitted",
+            lambda builder: _store(builder, _quantised(_FP8, _FP8), ActivationPolicy.ALLOW_A8),
+            alias="fp8",
+        ),
+        Recipe(
+            Q4_GROUPS.name,
+            "matrices in 4 bits with a scale per 64 columns; tables in FP8",
+            lambda builder: _store(builder, _quantised(_Q4, _FP8)),
+            alias="q4",
         ),
     )
 )

@@ -15,7 +15,7 @@ from ninfer_core.artifact.convert.encode import ObjectEncoder
 from ninfer_core.artifact.convert.matching import match_tensors
 from ninfer_core.artifact.convert.plan import ConversionPlan, plan_conversion, resource_id
 from ninfer_core.artifact.convert.progress import ConvertProgress, PhaseMeter, no_progress
-from ninfer_core.artifact.convert.recipe import RECIPES, RecipeBook
+from ninfer_core.artifact.convert.recipe import RECIPES, RecipeBook, table_storage
 from ninfer_core.artifact.convert.report import ConversionReport
 from ninfer_core.artifact.errors import ConversionError
 from ninfer_core.artifact.fields import Node
@@ -30,10 +30,15 @@ CONVERTER = "ninfer-convert 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertOptions:
-    """How to convert. ``components`` None takes all that checkpoint and architecture have;
-    ``name`` None takes the directory's name; ``part_bytes`` bounds the payload of one file."""
+    """How to convert.
+
+    ``head`` names the format of the vocabulary tables (embedding and head), None leaves it to the
+    recipe. ``components`` None takes all that checkpoint and architecture have; ``name`` None takes
+    the directory's name; ``part_bytes`` bounds the payload of one file.
+    """
 
     recipe: str = "bf16"
+    head: str | None = None
     components: Sequence[str] | None = None
     name: str | None = None
     overwrite: bool = False
@@ -62,7 +67,7 @@ def convert(
         _check_target(target, chosen)
         checkpoint = open_checkpoint(Path(source))
         plan, architecture = _plan(checkpoint, architectures, chosen, recipes)
-        job = _Job(checkpoint, plan, architecture, target, chosen)
+        job = _Job(checkpoint, plan, architecture, _recipe_name(recipes, chosen), target, chosen)
         return job.run(progress, formats or builtin_registry())
     except OSError as error:
         raise ConversionError(
@@ -86,9 +91,15 @@ def _plan(
     recipes: RecipeBook,
 ) -> tuple[ConversionPlan, str]:
     recipe = recipes.get(options.recipe)
+    tables = None if options.head is None else table_storage(options.head)
     description = _converter(checkpoint.config, architectures).describe(checkpoint.config)
     match = match_tensors(description, checkpoint.tensors, options.components)
-    return plan_conversion(match, recipe), description.architecture
+    return plan_conversion(match, recipe, tables), description.architecture
+
+
+def _recipe_name(recipes: RecipeBook, options: ConvertOptions) -> str:
+    name = recipes.get(options.recipe).name
+    return name if options.head is None else f"{name}, head {table_storage(options.head).format}"
 
 
 def _converter(
@@ -109,6 +120,7 @@ class _Job:
     checkpoint: Checkpoint
     plan: ConversionPlan
     architecture: str
+    recipe: str
     target: Path
     options: ConvertOptions
 
@@ -140,7 +152,7 @@ class _Job:
         files = (self.checkpoint.directory / "config.json", *self.checkpoint.weight_files)
         total = sum(path.stat().st_size for path in files)
         sources = self.checkpoint.hash_sources(PhaseMeter("hash", total, progress))
-        return Provenance(CONVERTER, self.options.recipe, sources)
+        return Provenance(CONVERTER, self.recipe, sources)
 
     def _write_resources(self, writer: ArtifactWriter) -> None:
         for name, data in self.checkpoint.resources.items():
@@ -155,7 +167,7 @@ class _Job:
             artifact_id=identity,
             name=self._name(),
             architecture=self.architecture,
-            recipe=self.options.recipe,
+            recipe=self.recipe,
             components=tuple(component.name for component in match.components),
             tensors=len(self.plan.objects),
             bytes=writer.file_bytes,

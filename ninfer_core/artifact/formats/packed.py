@@ -43,9 +43,7 @@ def refuse_not_finite(format_name: str, values: torch.Tensor) -> None:
 
 def scale_faults(scales: torch.Tensor, coded: torch.Tensor) -> Iterator[str]:
     """What is wrong with ``scales``; ``coded`` tells which of them apply to a code other than 0."""
-    negative = int((scales < 0).sum())
-    if negative:
-        yield f"{negative} scales are negative"
-    lost = int(((scales == 0) & coded).sum())
-    if lost:
-        yield f"{lost} scales are zero though their codes are not"
+    if bool((scales < 0).any()):
+        yield "has negative scales"
+    if bool(((scales == 0) & coded).any()):
+        yield "has codes other than zero under a scale of zero"

@@ -81,7 +81,7 @@ class GroupedQ4:
         yield from scale_faults(scales, coded)
         width = shape[-1]
         if bool(signed[:, width:].any()) or bool(scales[:, -(-width // GROUP) :].any()):
-            yield "codes or scales of its padding columns are not zero"
+            yield "has codes or scales other than zero in its padding columns"
 
     def _planes(
         self, storage: memoryview, shape: Shape, layout: str, rows: tuple[int, int]

@@ -21,8 +21,22 @@ def convert(
         Path, typer.Option("--output", "-o", metavar="OUT", help="The .ninfer file to write.")
     ],
     recipe: Annotated[
-        str, typer.Option(metavar="NAME", help="How weights are stored: bf16 or fp32.")
+        str,
+        typer.Option(
+            "--weights",
+            "--recipe",
+            metavar="FORMAT",
+            help="How matrices are stored: bf16, fp32, fp8_e4m3fn_row_bf16 (fp8) or "
+            "q4_g64_fp16 (q4).",
+        ),
     ] = "bf16",
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="How embedding and head are stored; default: as the matrices, fp8 with q4.",
+        ),
+    ] = None,
     components: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Components to carry; default: all that there are."),
@@ -44,6 +58,7 @@ def convert(
 
         options = ConvertOptions(
             recipe=recipe,
+            head=head,
             components=None if components is None else _names(components),
             name=name,
             overwrite=force,
@@ -66,7 +81,8 @@ def convert(
         typer.echo(
             f"{report.path}: {report.name}, {report.architecture}, recipe {report.recipe}, "
             f"{', '.join(report.components)}; {report.tensors} tensors, "
-            f"{report.bytes / 1e6:.1f} MB{parts}"
+            f"{report.bytes / 1e6:.1f} MB{parts}, "
+            f"worst rms error {report.max_rms_relative_error:.3g}"
         )
 
 

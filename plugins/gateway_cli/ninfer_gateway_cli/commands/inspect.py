@@ -21,6 +21,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def inspect(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .ninfer file.")],
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="List every tensor with its error.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -36,6 +39,8 @@ def inspect(
             return
         for line in _lines(summary):
             typer.echo(line)
+        for line in _tensors(summary) if tensors else ():
+            typer.echo(line)
 
 
 def _lines(summary: ArtifactSummary) -> Iterator[str]:
@@ -50,8 +55,11 @@ def _lines(summary: ArtifactSummary) -> Iterator[str]:
             f"{part.tensors} tensors, {_size(part.bytes)}{resources}"
         )
     for form in summary.formats:
+        error = form.max_rms_relative_error
+        worst = f", worst rms error {error:.3g}" if error else ""
         yield (
-            f"  format     {form.name} ({form.layout}): {form.tensors} tensors, {_size(form.bytes)}"
+            f"  format     {form.name} ({form.layout}): {form.tensors} tensors, "
+            f"{_size(form.bytes)}{worst}"
         )
     yield from _quality(summary)
     origin = summary.provenance
@@ -65,6 +73,15 @@ def _quality(summary: ArtifactSummary) -> Iterator[str]:
     worst = f" ({quality.max_rms_object})" if quality.max_rms_relative_error else ""
     finite = "all finite" if quality.all_finite else "NOT all finite"
     yield f"  quality    {finite}; worst rms error {quality.max_rms_relative_error:.3g}{worst}"
+
+
+def _tensors(summary: ArtifactSummary) -> Iterator[str]:
+    for tensor in summary.tensors:
+        shape = "x".join(map(str, tensor.shape))
+        yield (
+            f"  tensor     {tensor.id} [{shape}] {tensor.format}: "
+            f"rms error {tensor.rms_relative_error:.3g}, max {tensor.max_abs_error:.3g}"
+        )
 
 
 def _size(count: int) -> str:

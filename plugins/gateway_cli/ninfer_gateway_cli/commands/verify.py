@@ -22,11 +22,12 @@ def verify(
 ) -> None:
     """Check every byte of a .ninfer file, its hashes and its values; exit code 2 when unsound."""
     with reported(debug=debug, as_json=as_json):
-        from ninfer_core.artifact import open_artifact
+        from ninfer_core.artifact import open_artifact, summarise
         from ninfer_core.artifact import verify as verify_artifact
         from ninfer_core.conversion import weight_formats
 
         with open_artifact(file, weight_formats(ctx.obj)) as artifact, Meter() as meter:
+            worst = summarise(artifact).quality.max_rms_relative_error
             report = verify_artifact(
                 artifact, progress=lambda done, total: meter.update("checking", done, total)
             )
@@ -38,6 +39,9 @@ def verify(
             typer.echo(json.dumps(report.to_json()))
         elif report.ok:
             size = report.bytes / 1e6
-            typer.echo(f"{file}: ok, {report.objects} objects, {size:.1f} MB, {report.artifact_id}")
+            typer.echo(
+                f"{file}: ok, {report.objects} objects, {size:.1f} MB, "
+                f"worst rms error {worst:.3g}, {report.artifact_id}"
+            )
         if not report.ok:
             raise typer.Exit(BAD_INPUT)

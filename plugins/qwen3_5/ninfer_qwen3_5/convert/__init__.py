@@ -27,15 +27,17 @@ def convert_checkpoint(
     components: Sequence[str] | None = None,
     name: str | None = None,
     progress: ConvertProgress | None = None,
+    head: str | None = None,
 ) -> ConversionReport:
     """Convert a Qwen3.5 checkpoint directory to the artifact ``out_path``.
 
+    ``recipe`` and ``head`` are those of ``ConvertOptions``.
     Raises ArtifactError naming the field at fault and the mend; nothing is left on disk then.
     """
     return convert(
         source_dir,
         out_path,
         architectures=dict.fromkeys(ARCHITECTURES + MOE_ARCHITECTURES, CONVERTER),
-        options=ConvertOptions(recipe=recipe, components=components, name=name),
+        options=ConvertOptions(recipe=recipe, head=head, components=components, name=name),
         progress=progress or no_progress,
     )
