@@ -21,7 +21,7 @@ from ninfer_core.engine.intake import Intake
 from ninfer_core.engine.lifecycle import Lifecycle, Submit
 from ninfer_core.engine.metrics import Metrics
 from ninfer_core.engine.outstanding import OutstandingGate
-from ninfer_core.engine.permits import PermitDesk
+from ninfer_core.engine.permits import PermitDesk, PermittedUnits
 from ninfer_core.engine.pressure import Pressure
 from ninfer_core.engine.publication import Publisher
 from ninfer_core.engine.queue import TicketQueue
@@ -77,7 +77,7 @@ class EngineCore:
         )
         self.pressure = pressure = Pressure(program, scheduler, resources, contexts)
         self.admission = Admission(scheduler, queue, resources, contexts, pressure, endings, events)
-        self.permits = PermitDesk(program, scheduler, pressure, endings)
+        self.permits = PermitDesk(program, scheduler, pressure, endings, clock)
         self.units = UnitRunner(program, scheduler, self.permits)
         accounting = Accounting(scheduler, transitions, metrics, clock)
         self.publisher = Publisher(program, accounting, endings, clock)
@@ -93,12 +93,11 @@ class EngineCore:
         self.endings.stop_requested()
         self.endings.settle()
         self.admission.resume_oldest()
-        permitted = self.permits.collect()
+        permitted = self.permits.collect(behind=self.units.round is not None)
         self.admission.admit_fresh()
         flights = self.units.launch(permitted)
-        for flight in flights:
-            flight.launched.finish()
-        arrived += self._while_device_works()
+        self.units.finish()
+        arrived += self._while_device_works(permitted)
         for flight in flights:
             self.publisher.settle(flight)
             self.units.settled(flight)
@@ -152,13 +151,14 @@ class EngineCore:
             state_slots_free=capacity.available.state_slots,
         )
 
-    def _while_device_works(self) -> int:
-        """What needs no result of the running units: here, taking in what has arrived.
-
-        A Program that offers launch-ahead would get the next round's rows here; its flights stay in
-        ``units.flights`` behind the present ones and settle in the next cycle.
-        """
-        return self.intake.take_in() if self.units.flights else 0
+    def _while_device_works(self, permitted: PermittedUnits) -> int:
+        """What needs no result of the running units: taking in what has arrived, and enqueueing the
+        next decode round behind the present one. That stays in flight until the next cycle."""
+        if not self.units.flights:
+            return 0
+        arrived = self.intake.take_in()
+        self.units.launch_ahead(permitted)
+        return arrived
 
     def _rest(self) -> Activity:
         """Nothing moved. Raises EngineFailure when requests are open that nothing can move."""
@@ -181,8 +181,9 @@ class EngineCore:
         self.stopped = True
         self.lifecycle.shut(state, str(failure) if failure else None)
         records = list(self.intake.open.values())
-        self.cleanup.release_all(records)
-        self.cleanup.complete(records, failure)
+        ended = [record for record in self.scheduler.residents if record.response.done]
+        self.cleanup.release_all([*ended, *records])
+        self.cleanup.complete([*ended, *records], failure)
         for record in records:
             self.intake.forget(record)
         while (message := self.lifecycle.take()) is not None:

@@ -58,10 +58,11 @@ class Endings:
         self._requested.append(record)
 
     def stop_requested(self) -> None:
-        """End every request that was asked to, as far as its state allows now."""
+        """End every request that was asked to, as far as its state allows now. Those in flight are
+        judged when their unit settles, later in this cycle."""
         while self._requested:
             record = self._requested.popleft()
-            if record.doomed is not None:
+            if record.doomed is not None and not record.flying:
                 self.stop(record, record.doomed)
 
     def stop(self, record: RequestRecord, ending: Ending) -> None:
@@ -85,18 +86,33 @@ class Endings:
         self._finished.append(record)
 
     def settle(self) -> None:
-        """Keep or release what finished requests hold, free their lanes, publish their ends."""
-        while self._finished:
+        """Keep or release what finished requests hold, free their lanes, publish their ends.
+
+        A request that ended while it is in a round launched ahead has its end published at once;
+        it keeps lane and room until that round is settled.
+        """
+        for _ in range(len(self._finished)):
             record = self._finished.popleft()
-            self._resources.release(record)
-            self._scheduler.leave(record)
-            self._events.changed()
-            self._publish_end(record)
+            if not record.flying:
+                self._release(record)
+                continue
+            self._finished.append(record)
+            if not record.response.done:
+                self._publish_end(record)
 
     def end_now(self, record: RequestRecord, ending: Ending) -> None:
         """End a request that never entered the queue."""
         record.ending = ending
         self._publish_end(record)
+
+    def _release(self, record: RequestRecord) -> None:
+        self._resources.release(record)
+        self._scheduler.leave(record)
+        self._events.changed()
+        if record.response.done:
+            self._transitions.move(record, RequestState.ENDED)
+        else:
+            self._publish_end(record)
 
     def _stop_resident(self, record: RequestRecord, ending: Ending) -> None:
         if isinstance(ending, FinishReason):
@@ -120,7 +136,8 @@ class Endings:
     def _publish_end(self, record: RequestRecord) -> None:
         record.watch.ended = self._clock()
         event = terminal_event(record)
-        self._transitions.move(record, RequestState.ENDED)
+        if not record.flying:
+            self._transitions.move(record, RequestState.ENDED)
         record.response.end(event)
         self._count(event.result.finish_reason if isinstance(event, Finished) else event.error)
         self._on_end(record)

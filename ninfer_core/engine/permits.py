@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ninfer_core.contract.errors import EngineFailure
@@ -23,7 +24,7 @@ _KIND_OF_STATE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Permitted:
     """A row and its room."""
 
@@ -33,11 +34,15 @@ class Permitted:
 
 @dataclass(slots=True)
 class PermittedUnits:
-    """The rows of one cycle's units; disjoint, because a request is in one state."""
+    """The rows of one cycle's units; disjoint, because a request is in one state.
+
+    ``behind`` says that the decode rows are for a round behind the one in flight.
+    """
 
     control: list[Permitted] = field(default_factory=list)
     decode: list[Permitted] = field(default_factory=list)
     chunk: list[Permitted] = field(default_factory=list)
+    behind: bool = False
 
     def add(self, row: Permitted) -> None:
         kind = row.permit.need.kind
@@ -61,7 +66,9 @@ class PermitDesk:
         scheduler: Scheduler,
         pressure: Pressure,
         endings: Endings,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._program = program
         self._scheduler = scheduler
         self._pressure = pressure
@@ -70,20 +77,28 @@ class PermitDesk:
         self._last_short: Shortfall | None = None
         self._hoping = False
 
-    def collect(self) -> PermittedUnits:
+    def collect(self, *, behind: bool = False) -> PermittedUnits:
         """Permits for all control and decode rows and for one chunk, in permit order.
+
+        When the decode rows come ``behind`` a round in flight, rows join only what goes on from
+        there: if nothing does, they wait, so that all run in one round again.
 
         The chunk goes to the head of the rotation; one that lacked room before asks again where its
         ticket stands, so that younger rows cannot take the room away from it. When every resident
         lacks room and nobody can make way, the youngest ends with Infeasible.
         """
-        units = PermittedUnits()
+        units = PermittedUnits(behind=behind)
         self._hoping = False
+        order, now = self._scheduler.permit_order(), self._clock()
+        joining = not behind or any(_goes_on(record, now) for record in order)
         chunks = self._scheduler.chunk_order()
         late = []
-        for record in self._scheduler.permit_order():
-            if record.state not in CHUNKED:
-                self._try(record, units)
+        for record in order:
+            if record.flying:
+                units.decode += self._try_ahead(record, now)
+            elif record.state not in CHUNKED:
+                if joining or record.state is not RequestState.DECODE_READY:
+                    self._try(record, units)
             elif record is chunks[0] or record.blocked:
                 self._try_chunk(record, units)
             else:
@@ -94,6 +109,12 @@ class PermitDesk:
         if not units and not self._hoping and self._scheduler.stalled():
             self._break_stall()
         return units
+
+    def go_on(self, rows: Iterable[Permitted]) -> list[Permitted]:
+        """Those of ``rows``, in flight now, that can run another round before the host has seen
+        this one, with their room."""
+        now = self._clock()
+        return [ahead for row in rows for ahead in self._try_ahead(row.record, now)]
 
     def launched(self) -> None:
         """The permits have gone to the Program with their units."""
@@ -118,10 +139,20 @@ class PermitDesk:
             return
         permit = self._permit(record)
         if permit is not None:
-            row = Permitted(record, permit)
-            record.permitted = True
-            self._held.append(row)
-            units.add(row)
+            units.add(self._hold(record, permit))
+
+    def _try_ahead(self, record: RequestRecord, now: float) -> list[Permitted]:
+        """One row, or none: for a round ahead nothing is given up and nobody is blocked."""
+        if not _goes_on(record, now):
+            return []
+        permit = self._program.reserve(record.held_sequence(), self._need(record))
+        return [self._hold(record, permit)] if isinstance(permit, Permit) else []
+
+    def _hold(self, record: RequestRecord, permit: Permit) -> Permitted:
+        row = Permitted(record, permit)
+        record.permitted = True
+        self._held.append(row)
+        return row
 
     def _permit(self, record: RequestRecord) -> Permit | None:
         sequence, need = record.held_sequence(), self._need(record)
@@ -169,3 +200,16 @@ class PermitDesk:
         alone = len(self._scheduler.residents) == 1
         if alone or not self._pressure.pause(record):
             self._endings.stop(record, no_room(self._last_short))
+
+
+def _goes_on(record: RequestRecord, now: float) -> bool:
+    """Whether a row in flight needs the host for nothing before its next round: no end that is
+    known, no pause that waits for it, no mask, and budget left whatever the round produces. The
+    budget is within the context, so that there is room for a token too."""
+    return (
+        0 < record.flying < record.remaining
+        and record.state is RequestState.DECODE_READY
+        and not record.held_back
+        and record.asked_to_stop(now) is None
+        and record.session.masks() is None
+    )

@@ -39,10 +39,19 @@ class Pressure:
         return self._resources.reclaim(shortfall) or self._revoke(record, shortfall.axis)
 
     def pause_for(self, record: RequestRecord) -> bool:
-        """Begin to pause the youngest resident that may make way; False when none may."""
+        """Begin to pause the youngest resident that may make way; False when none may.
+
+        One in a round that was launched ahead is kept out of the next round and paused then.
+        """
         if self._contexts.open:
             return True
-        return any(self.pause(victim) for victim in self._scheduler.victims(record))
+        for victim in self._scheduler.victims(record):
+            if victim.flying:
+                victim.held_back = True
+                return True
+            if self.pause(victim):
+                return True
+        return False
 
     def pause(self, victim: RequestRecord) -> bool:
         """Begin to pause ``victim``; False when the Program cannot."""

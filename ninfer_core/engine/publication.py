@@ -29,12 +29,16 @@ from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.output import commit_output, preview_output, publish
 from ninfer_core.engine.request_record import Ending, RequestRecord
+from ninfer_core.engine.states import RequestState
 from ninfer_core.engine.units import Flight
+
+_VOID = RowDecision(disposition=Disposition.VOID)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One row with its decision: a preview that it accepts, or the end that refuses it."""
+    """One row with its decision: a preview that it accepts, the end that refuses it, or neither
+    when it is void: an earlier round, that this one was ahead of, ended it or forces tokens."""
 
     record: RequestRecord
     row: PendingRow
@@ -103,11 +107,15 @@ class Publisher:
         ]
 
     def _judge(self, record: RequestRecord, row: PendingRow, kind: UnitKind, now: float) -> Judged:
+        if record.state is RequestState.MODEL_FINISHED:
+            return Judged(record, row, _VOID)
         ending = record.asked_to_stop(now)
-        if ending is None and row.status is not RowStatus.OK:
-            ending = _row_error(row.status)
         if ending is not None:
             return _refused(record, row, ending)
+        if kind is UnitKind.DECODE and record.state is not RequestState.DECODE_READY:
+            return Judged(record, row, _VOID)
+        if row.status is not RowStatus.OK:
+            return _refused(record, row, _row_error(row.status))
         span = _span(record, row, kind)
         preview = preview_output(record, span)
         if isinstance(preview, RequestError):

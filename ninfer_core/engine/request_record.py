@@ -46,6 +46,8 @@ class RequestRecord:
     ``limit_reason`` is the finish that reaching ``rules.max_new_tokens`` means; ``immediate``
     requests need no model; ``forced`` are tokens that the next control unit must append;
     ``blocked`` says that the last asked permit was refused, ``permitted`` that one is held now;
+    ``flying`` is how many tokens the launched units with this row may produce at most, 0 when it is
+    in none; ``held_back`` rows are not launched ahead, so that they can be paused;
     ``doomed`` is an end that waits for a stable boundary, ``ending`` the end that came.
     """
 
@@ -76,6 +78,8 @@ class RequestRecord:
     started: bool = False
     blocked: bool = False
     permitted: bool = False
+    flying: int = 0
+    held_back: bool = False
     bypassed: int = 0
     bind_aborts: int = 0
     pause_aborts: int = 0

@@ -59,6 +59,7 @@ class Scheduler:
     def progressed(self, record: RequestRecord) -> None:
         """New progress, or the end, closes a protected resume."""
         record.pause_aborts = 0
+        record.held_back = False
         if self.protected is record:
             self.protected = None
 
@@ -82,8 +83,9 @@ class Scheduler:
         self._rotation.append(record)
 
     def victims(self, older_than: RequestRecord) -> list[RequestRecord]:
-        """Residents that may be paused for ``older_than``, youngest first. One whose pause was
-        undone several times in a row is left alone until it has moved on."""
+        """Residents that may be paused for ``older_than``, youngest first; those in flight once
+        they have settled. One whose pause was undone several times in a row is left alone until it
+        has moved on."""
         return [
             record
             for record in reversed(self.residents)
