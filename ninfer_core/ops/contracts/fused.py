@@ -83,7 +83,9 @@ class GdnMixStep(Protocol):
         over q|k|v (its output rounded to x), gates of a and b, the delta rule step, then the gated
         norm with z. Returns x[B, nv * dv].
 
-        *Effect*: ``history[targets]`` and ``state[targets]`` as in CausalConvStep and GdnStep.
+        *Effect*: ``history[targets]`` and ``state[targets]`` as in CausalConvStep and GdnStep,
+        except that no target is a slot that the call reads, not even its own sequence's: heads
+        that share queries and keys read the same history independently of each other.
         """
         ...
 

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ninfer_core.ops.backend import OpBackend
+from ninfer_ops_triton import gdn
 
-SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = ()
+SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (gdn.OPS,)
 """The ``OPS`` of each module that implements some: op name to function."""
 
 BACKEND = OpBackend(

@@ -1,0 +1,272 @@
+"""The gated delta rule token by token: device code of gates, step, verify, fold and fused mixer.
+
+A program holds the state ``[dk, dv]`` of one value head of one sequence in registers. Step, verify
+and the mixer share :func:`delta_rule`; verify and fold must leave the bits of steps, so products
+and sums that the compiler might contract differently from kernel to kernel are kept apart or fused
+by hand.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ninfer_ops_triton.kernels.conv import convolve, load_history, load_taps, store_history
+from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
+
+L2_EPS = tl.constexpr(1e-6)
+
+
+@triton.jit
+def product(a, b, INTERPRET: tl.constexpr):
+    """``a * b`` rounded once, never contracted into a following sum."""
+    if INTERPRET:
+        return a * b
+    return tl.inline_asm_elementwise(
+        "mul.rn.f32 $0, $1, $2;", "=f,f,f", [a, b], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _add_pairs(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
+def sum_rows(a, b, INTERPRET: tl.constexpr):
+    """Sums of two tiles over their rows, by one reduction."""
+    if INTERPRET:
+        # The interpreter reduces tuples element by element in Python.
+        return tl.sum(a, 0), tl.sum(b, 0)
+    return tl.reduce((a, b), 0, _add_pairs)
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def log_decay(a, rate, bias):
+    """``-rate * softplus(a + bias)``. ``log(1 + e)`` keeps its relative precision for small e by
+    the correction ``e / ((1 + e) - 1)`` (Kahan)."""
+    x = a + bias
+    e = tl.exp(-tl.abs(x))
+    grown = 1.0 + e
+    lost = grown == 1.0
+    log1p = tl.where(lost, e, tl.log(grown) * (e / tl.where(lost, 1.0, grown - 1.0)))
+    return -rate * (tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + log1p)
+
+
+@triton.jit
+def pair_channels(key_head, NK: tl.constexpr, DK: tl.constexpr):
+    """Channels [2, DK] of a key head's query and key.
+
+    Both go through one tile: a vector of fewer elements than threads would be loaded and computed
+    anew in the layout of each use, with many elements a thread.
+    """
+    return (tl.arange(0, 2)[:, None] * NK + key_head) * DK + tl.arange(0, DK)[None, :]
+
+
+@triton.jit
+def normalised_pair(pair, DK: tl.constexpr, INTERPRET: tl.constexpr):
+    """Query of L2 norm ``DK^-0.5`` and key of norm 1 from their tile [2, DK]."""
+    inverse = tl.rsqrt(tl.sum(product(pair, pair, INTERPRET), 1) + L2_EPS)
+    scale = tl.where(tl.arange(0, 2) == 0, DK**-0.5, 1.0)
+    return tl.split(tl.trans(pair * (inverse * scale)[:, None]))
+
+
+@triton.jit
+def delta_rule(S, q, k, v, keep, beta, INTERPRET: tl.constexpr):
+    """One token: output, update u and new state of ``S' = keep S + k u^T``, ``o = S'^T q``.
+
+    Both products read the old state: ``S'^T q = keep S^T q + (k . q) u``.
+    """
+    by_key, by_query = sum_rows(
+        product(S, k[:, None], INTERPRET), product(S, q[:, None], INTERPRET), INTERPRET
+    )
+    u = beta * tl.fma(-keep, by_key, v)
+    o = tl.fma(tl.sum(product(q, k, INTERPRET), 0), u, keep * by_query)
+    return o, u, advanced(S, k, u, keep)
+
+
+@triton.jit
+def advanced(S, k, u, keep):
+    """``keep S + k u^T``."""
+    return tl.fma(k[:, None], u[None, :], keep * S)
+
+
+@triton.jit
+def state_tile(DK: tl.constexpr, DV: tl.constexpr):
+    """Offsets of a head's state [DK, DV]."""
+    return tl.arange(0, DK)[:, None] * DV + tl.arange(0, DV)[None, :]
+
+
+@triton.jit
+def gates_kernel(
+    a, a_stride, b, b_stride, rate, bias, decay, beta, total,
+    NV: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (blocks of T * nv elements)."""
+    element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = element < total
+    row, head = element // NV, element % NV
+    rates = tl.load(rate + head, mask=live, other=0.0)
+    biases = tl.load(bias + head, mask=live, other=0.0)
+    release_dependents(PDL)
+    await_inputs(PDL)
+    raw_a = wide(tl.load(a + row * a_stride + head, mask=live, other=0.0))
+    raw_b = wide(tl.load(b + row * b_stride + head, mask=live, other=0.0))
+    tl.store(decay + element, log_decay(raw_a, rates, biases), mask=live)
+    tl.store(beta + element, sigmoid(raw_b), mask=live)
+
+
+@triton.jit
+def load_token(
+    qkv, head, NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """Scaled query, normalised key and value of a value head from a row of q|k|v."""
+    pair = wide(tl.load(qkv + pair_channels(head // (NV // NK), NK, DK)))
+    v = wide(tl.load(qkv + 2 * NK * DK + head * DV + tl.arange(0, DV)))
+    q, k = normalised_pair(pair, DK, INTERPRET)
+    return q, k, v
+
+
+@triton.jit
+def step_kernel(
+    qkv, qkv_stride, decay, decay_stride, beta, beta_stride, state, state_stride, slots, targets,
+    out,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * nv). The whole state is read before it is written: a target may be its slot."""
+    row, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
+    tile = head * DK * DV + state_tile(DK, DV)
+    release_dependents(PDL)
+    await_inputs(PDL)
+    S = tl.load(state + tl.load(slots + row) * state_stride + tile)
+    q, k, v = load_token(qkv + row * qkv_stride, head, NK, NV, DK, DV, INTERPRET)
+    keep = tl.exp(tl.load(decay + row * decay_stride + head))
+    strength = tl.load(beta + row * beta_stride + head)
+    o, _, S = delta_rule(S, q, k, v, keep, strength, INTERPRET)
+    tl.store(out + (row * NV + head) * DV + tl.arange(0, DV), o)
+    tl.store(state + tl.load(targets + row) * state_stride + tile, S)
+
+
+@triton.jit
+def verify_kernel(
+    qkv, qkv_stride, decay, decay_stride, beta, beta_stride, state, state_stride, slots,
+    keys, keys_stride, updates, updates_stride, keeps, keeps_stride, out, width,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * nv): W tokens in turn, the state stays in registers. The first value head of a key
+    head records the key."""
+    sequence, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
+    key_head = head // (NV // NK)
+    of_key, of_value = tl.arange(0, DK), tl.arange(0, DV)
+    release_dependents(PDL)
+    await_inputs(PDL)
+    slot = tl.load(slots + sequence)
+    S = tl.load(state + slot * state_stride + head * DK * DV + state_tile(DK, DV))
+    for place in range(width):
+        row = sequence * width + place
+        q, k, v = load_token(qkv + row * qkv_stride, head, NK, NV, DK, DV, INTERPRET)
+        keep = tl.exp(tl.load(decay + row * decay_stride + head))
+        strength = tl.load(beta + row * beta_stride + head)
+        o, u, S = delta_rule(S, q, k, v, keep, strength, INTERPRET)
+        tl.store(out + (row * NV + head) * DV + of_value, o)
+        tl.store(updates + slot * updates_stride + (place * NV + head) * DV + of_value, u)
+        tl.store(keeps + slot * keeps_stride + place * NV + head, keep)
+        if head % (NV // NK) == 0:
+            tl.store(keys + slot * keys_stride + (place * NK + key_head) * DK + of_key, k)
+
+
+@triton.jit
+def fold_kernel(
+    state, state_stride, slots, keys, keys_stride, updates, updates_stride, keeps, keeps_stride,
+    counts,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * nv)."""
+    sequence, head = tl.program_id(0) // NV, tl.program_id(0) % NV
+    key_head = head // (NV // NK)
+    release_dependents(PDL)
+    await_inputs(PDL)
+    accepted = tl.load(counts + sequence)
+    if accepted > 0:
+        slot = tl.load(slots + sequence)
+        place = state + slot * state_stride + head * DK * DV + state_tile(DK, DV)
+        S = tl.load(place)
+        for token in range(accepted):
+            key = keys + slot * keys_stride + (token * NK + key_head) * DK
+            update = updates + slot * updates_stride + (token * NV + head) * DV
+            k, u = tl.load(key + tl.arange(0, DK)), tl.load(update + tl.arange(0, DV))
+            S = advanced(S, k, u, tl.load(keeps + slot * keeps_stride + token * NV + head))
+        tl.store(place, S)
+
+
+@triton.jit
+def mix_channels(
+    row, past, future, channels, count, w0, w1, w2, w3, writes, INTERPRET: tl.constexpr
+):
+    """Convolution of one token for some channels, rounded like the row; where ``writes``, the
+    shifted history goes to ``future``."""
+    h0, h1, h2 = load_history(past, channels, count, None)
+    new = tl.load(row + channels)
+    y = convolve(wide(h0), wide(h1), wide(h2), wide(new), w0, w1, w2, w3)
+    if writes:
+        store_history(future, channels, count, h1, h2, new, None)
+    return wide(narrow(y, row.dtype.element_ty, INTERPRET))
+
+
+@triton.jit
+def mix_kernel(
+    stacked, stacked_stride, conv, rate, bias, norm_scale, eps, history, history_stride,
+    state, state_stride, slots, targets, out,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    EARLY_STATE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * nv): everything between the projections of one value head of one row.
+
+    Programs of one key head each convolve its queries and keys; the first of them writes their
+    history. They may read it at any time meanwhile, hence no target is a slot of the call.
+    """
+    row, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
+    key_head = head // (NV // NK)
+    COUNT: tl.constexpr = 2 * NK * DK + NV * DV
+    of_value = tl.arange(0, DV)
+    pair = pair_channels(key_head, NK, DK)
+    values = 2 * NK * DK + head * DV + of_value
+    tile = head * DK * DV + state_tile(DK, DV)
+    release_dependents(PDL)
+    # Weights do not change; what earlier kernels write is left alone until they are done.
+    p0, p1, p2, p3 = load_taps(conv, pair, COUNT, None)
+    v0, v1, v2, v3 = load_taps(conv, values, COUNT, None)
+    scales = tl.load(norm_scale + of_value)
+    head_rate, head_bias = tl.load(rate + head), tl.load(bias + head)
+    if EARLY_STATE:
+        slot = tl.load(slots + row)
+        S = tl.load(state + slot * state_stride + tile)
+    await_inputs(PDL)
+    if not EARLY_STATE:
+        slot = tl.load(slots + row)
+        S = tl.load(state + slot * state_stride + tile)
+    target = tl.load(targets + row)
+    mixed = stacked + row * stacked_stride
+    past, future = history + slot * history_stride, history + target * history_stride
+    first = head % (NV // NK) == 0
+    z = wide(tl.load(mixed + COUNT + head * DV + of_value))
+    raw_b = wide(tl.load(mixed + COUNT + NV * DV + head))
+    raw_a = wide(tl.load(mixed + COUNT + NV * DV + NV + head))
+    qk = mix_channels(mixed, past, future, pair, COUNT, p0, p1, p2, p3, first, INTERPRET)
+    v = mix_channels(mixed, past, future, values, COUNT, v0, v1, v2, v3, True, INTERPRET)
+    q, k = normalised_pair(qk, DK, INTERPRET)
+    keep = tl.exp(log_decay(raw_a, head_rate, head_bias))
+    o, _, S = delta_rule(S, q, k, v, keep, sigmoid(raw_b), INTERPRET)
+    tl.store(state + target * state_stride + tile, S)
+    inverse = tl.rsqrt(tl.sum(o * o, 0) * (1.0 / DV) + eps)
+    y = o * inverse * scales * (z * sigmoid(z))
+    tl.store(out + (row * NV + head) * DV + of_value, narrow(y, out.dtype.element_ty, INTERPRET))
