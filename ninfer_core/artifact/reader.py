@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -38,6 +40,9 @@ from ninfer_core.artifact.model import (
 from ninfer_core.artifact.validate import component_of, validate_directory
 
 
+_HASH_THREADS = min(8, os.cpu_count() or 1)
+
+
 class _Span(NamedTuple):
     """The payload bytes of one file: ``first`` counts through all files."""
 
@@ -68,6 +73,7 @@ class Artifact:
         self.id = identity.hex()
         self._spans = spans
         self._intact: set[str] = set()
+        self._ahead: dict[str, Future[str]] = {}
         self._objects = {entry.id: entry for entry in directory.objects}
         self._bindings = {binding.parameter: binding for binding in directory.bindings}
         self._components = {component.name: component for component in directory.components}
@@ -138,12 +144,32 @@ class Artifact:
         """
         data = self.object_bytes(object_id)
         if object_id not in self._intact:
-            if sha256_hex(data) != self.object(object_id).sha256:
+            ahead = self._ahead.pop(object_id, None)
+            digest = sha256_hex(data) if ahead is None else ahead.result()
+            if digest != self.object(object_id).sha256:
                 raise ArtifactError(
                     f"object {object_id!r}", "does not match its recorded SHA-256", DAMAGED
                 )
             self._intact.add(object_id)
         return data
+
+    @contextmanager
+    def hashing_ahead(self, components: Iterable[str]) -> Iterator[None]:
+        """Hash what ``components`` bind in the background, in order, while the body binds it.
+
+        :meth:`intact_bytes` then waits for the hash of one object instead of computing it. Hashes
+        of objects that the body never takes are dropped.
+        """
+        bound = (part.object for c in components for b in self.bindings(c) for part in b.parts)
+        wanted = [object_id for object_id in dict.fromkeys(bound) if object_id not in self._intact]
+        with ThreadPoolExecutor(_HASH_THREADS, "ninfer-hash") as pool:
+            self._ahead = {o: pool.submit(sha256_hex, self.object_bytes(o)) for o in wanted}
+            try:
+                yield
+            finally:
+                for hashed in self._ahead.values():
+                    hashed.cancel()
+                self._ahead = {}
 
     def resource(self, component: str, name: str) -> bytes | None:
         """A copy of a component's resource (such as ``tokenizer.json``), or None without one."""

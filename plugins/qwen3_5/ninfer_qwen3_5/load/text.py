@@ -40,7 +40,8 @@ def load_text(
     Raises ArtifactError for one that is missing, misshapen or left over.
     """
     source = ArtifactSource(artifact)
-    parameters = text_parameters(source, config, ops, residence)
+    with artifact.hashing_ahead(("text",)):
+        parameters = text_parameters(source, config, ops, residence)
     source.finish()
     return parameters
 
