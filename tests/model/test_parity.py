@@ -72,7 +72,11 @@ def test_prompt_logits_equal_the_oracle_for_one_to_three_splits(recorded, name, 
 
 @pytest.mark.parametrize("batch", range(1, 9))
 @pytest.mark.parametrize("name", SHAPES)
-def test_batched_decode_logits_equal_the_oracle_row_by_row(recorded, name, batch) -> None:
+def test_batched_decode_logits_equal_the_oracle_row_by_row(
+    recorded, exact_logits, name, batch
+) -> None:
+    """Where the oracle's own float32 is further than the tolerance from exact, that is the bound:
+    a chunk's triangular system can be that ill-conditioned."""
     case, recorder = recorded(name)
     driver = case.driver()
     lengths = [1, 5, 63, 64, 65, 100, 129, 30][:batch]
@@ -84,7 +88,9 @@ def test_batched_decode_logits_equal_the_oracle_row_by_row(recorded, name, batch
         before = [[*row.request.prepared.token_ids.tolist(), *row.tokens] for row in rows]
         driver.decode(rows)
         for ids, logits in zip(before, recorder.blocks[-1], strict=True):
-            assert (logits - oracle_logits(case, ids)[-1]).abs().max() <= TOLERANCE
+            exact = exact_logits(case, ids)[-1]
+            noise = float((oracle_logits(case, ids)[-1] - exact).abs().max())
+            assert (logits - exact).abs().max() <= max(TOLERANCE, noise)
 
 
 def test_padding_rows_of_the_head_are_never_sampled(build_case, monkeypatch) -> None:
