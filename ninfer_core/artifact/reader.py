@@ -39,7 +39,6 @@ from ninfer_core.artifact.model import (
 )
 from ninfer_core.artifact.validate import component_of, validate_directory
 
-
 _HASH_THREADS = min(8, os.cpu_count() or 1)
 
 
