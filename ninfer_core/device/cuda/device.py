@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import cupy
@@ -71,6 +71,9 @@ class CudaDevice:
 
     def capture(self, body: Callable[[], None], lane: Lane) -> CudaGraph:
         self._check_open()
+        if not any(graph.is_open for graph in self._graphs):
+            # torch refuses a pool that all graphs have left.
+            self._graph_pool = torch.cuda.graph_pool_handle()
         self._graphs.append(capture(body, self._own(lane), self._graph_pool))
         return self._graphs[-1]
 
@@ -114,19 +117,27 @@ class CudaDevice:
         if self._closed:
             return
         self._closed = True
-        try:
-            self.synchronize()
-            self._release()
-        except DeviceLost:
-            return
+        failures: list[DeviceError] = []
+        for release in self._releases():
+            try:
+                release()
+            except DeviceLost:
+                return
+            except DeviceError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
-    def _release(self) -> None:
-        for graph in self._graphs:
-            graph.close()
-        self._uploader.close()
-        for arena in self._pinned:
-            arena.close()
-        self._arenas.close()
+    def _releases(self) -> Iterator[Callable[[], None]]:
+        yield self.synchronize
+        yield from [graph.close for graph in self._graphs]
+        yield self._uploader.close
+        yield from [arena.close for arena in self._pinned]
+        yield self._arenas.close
+        yield self._leave
+
+    def _leave(self) -> None:
+        """Put the calling thread back on the default streams and empty torch's cache."""
         with translating("closing it", self.name):
             if torch.cuda.current_stream(self._index) in self._torch_streams():
                 torch.cuda.set_stream(torch.cuda.default_stream(self._index))

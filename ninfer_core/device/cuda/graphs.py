@@ -20,6 +20,9 @@ from ninfer_core.device.cuda.memory import device_memory
 from ninfer_core.device.driver import driver
 from ninfer_core.device.errors import DeviceError
 
+_FAILED: list[torch.cuda.CUDAGraph] = []
+"""Graphs whose capture failed, kept: torch's allocator may hold a reference to them."""
+
 DRIVER_LAUNCH = "cuGraphLaunch"
 TORCH_REPLAY = "torch replay"
 
@@ -41,6 +44,11 @@ class CudaGraph:
         if code:
             raise failed_call(code, "replaying a graph", self._device)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be replayed."""
+        return self._graph is not None
+
     def close(self) -> None:
         graph, self._graph = self._graph, None
         if graph is None:
@@ -50,7 +58,7 @@ class CudaGraph:
             graph.reset()
 
 
-def capture(body: Callable[[], None], lane: CudaLane, pool: Any) -> CudaGraph:
+def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
     """Capture what ``body`` enqueues on ``lane``; its intermediate tensors lie in ``pool``.
 
     torch's own context manager is left aside: it empties the allocator's cache first, and with it
@@ -61,26 +69,39 @@ def capture(body: Callable[[], None], lane: CudaLane, pool: Any) -> CudaGraph:
     lane.synchronize()
     try:
         with lane.enter():
-            _record(body, graph, pool)
+            _record(body, graph, pool, lane.index)
         graph.instantiate()
         return CudaGraph(graph, lane)
     except Exception as error:
-        with suppress(RuntimeError):
-            graph.reset()
+        _FAILED.append(graph)
         if not is_from_cuda(error):
             raise
         raise _refusal(error, lane) from error
 
 
-def _record(body: Callable[[], None], graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+def _record(body: Callable[[], object], graph: torch.cuda.CUDAGraph, pool: Any, index: int) -> None:
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
         body()
     except BaseException:
-        with suppress(RuntimeError):
-            graph.capture_end()
+        _abandon(graph, pool, index)
         raise
-    graph.capture_end()
+    try:
+        graph.capture_end()
+    except BaseException:
+        _abandon(graph, pool, index)
+        raise
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, index: int) -> None:
+    """End a capture that failed: where torch cannot, its allocator would serve the pool for ever.
+
+    Whatever had ended already says so by an error.
+    """
+    with suppress(RuntimeError):
+        graph.capture_end()
+    with suppress(RuntimeError):
+        torch._C._cuda_endAllocateToPool(index, pool)
 
 
 def _refusal(error: Exception, lane: CudaLane) -> DeviceError:
@@ -93,8 +114,13 @@ def _refusal(error: Exception, lane: CudaLane) -> DeviceError:
     return translated(error, "capturing a graph", lane.device_name)
 
 
+def offers_executable(graph: torch.cuda.CUDAGraph) -> bool:
+    """Whether this torch hands out the executable of a graph."""
+    return hasattr(graph, "raw_cuda_graph_exec")
+
+
 def _launcher(graph: torch.cuda.CUDAGraph, lane: CudaLane) -> tuple[str, Callable[[], int]]:
-    if not hasattr(graph, "raw_cuda_graph_exec"):
+    if not offers_executable(graph):
         return TORCH_REPLAY, lambda: _replay(graph, lane)
     executable = int(graph.raw_cuda_graph_exec())
     driver().upload_graph(executable, lane.handle)

@@ -15,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ninfer_core.device.arena import Block
 from ninfer_core.device.base import ALIGNMENT, MemoryFacts
-from ninfer_core.device.cuda.errors import out_of_memory, translated
+from ninfer_core.device.cuda.errors import out_of_memory, translated, translating
 from ninfer_core.device.driver import DriverError, driver
 from ninfer_core.device.errors import DeviceError
 from ninfer_core.device.host import available_memory, total_memory
@@ -45,9 +45,15 @@ def device_block(index: int) -> Callable[[str, int], Block]:
             raise out_of_memory(f"arena {purpose!r}", capacity, memory, f"cuda:{index}") from error
         except RuntimeError as error:
             raise translated(error, f"allocating arena {purpose!r}", f"cuda:{index}") from error
-        return Block(view, pool.free_all_blocks)
+        return Block(view, partial(_empty, pool, f"cuda:{index}"))
 
     return allocate
+
+
+def _empty(pool: cupy.cuda.MemoryPool, device: str) -> None:
+    """Give the device what nobody views any more; the rest follows its last view."""
+    with translating("freeing an arena", device):
+        pool.free_all_blocks()
 
 
 def pinned_block(index: int) -> Callable[[str, int], Block]:
@@ -58,13 +64,17 @@ def pinned_block(index: int) -> Callable[[str, int], Block]:
     """
 
     def allocate(purpose: str, capacity: int) -> Block:
+        available = available_memory()
         try:
+            # Registering touches every page: what does not fit would end in the kernel's killer.
+            if capacity > available:
+                raise MemoryError("too little memory")
             data = _mapped(capacity)
             _register(index, data)
-        except (OSError, MemoryError, OverflowError, DriverError) as error:
+        except (OSError, MemoryError, DriverError) as error:
             raise DeviceError(
                 f"pinned arena {purpose!r} needs {capacity:,} bytes of host memory; "
-                f"{available_memory():,} of {total_memory():,} are available ({error})"
+                f"{available:,} of {total_memory():,} are available ({error})"
             ) from error
         return Block(data, partial(_unregister, index, data.data_ptr()))
 

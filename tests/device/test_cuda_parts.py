@@ -1,0 +1,196 @@
+"""What of the CUDA device works without a GPU: its errors, and how it stages uploads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ninfer_core.device.arena import Block
+from ninfer_core.device.base import LaneRole, MemoryFacts
+from ninfer_core.device.driver import DriverError
+from ninfer_core.device.errors import DeviceError, DeviceLost
+
+pytest.importorskip("cupy")
+pytest.importorskip("cuda.core")
+
+from ninfer_core.device.cuda import errors, graphs, upload
+from ninfer_core.device.cuda.lanes import CudaEvent, CudaLane
+from ninfer_core.device.cuda.memory import pinned_block
+
+
+class TorchError(RuntimeError):
+    """As torch throws it: the number beside the text."""
+
+    def __init__(self, code):
+        super().__init__("CUDA error: something\nmore lines of advice")
+        self.error_code = code
+
+
+@pytest.fixture(autouse=True)
+def nvidia(monkeypatch):
+    """A driver that answers ``state`` when a stream is asked."""
+    fake = SimpleNamespace(
+        state=0,
+        stream_state=lambda stream: fake.state,
+        error_name=lambda code: f"CUDA_ERROR_{code}",
+        launcher=lambda executable, stream: lambda: fake.launched,
+        upload_graph=lambda executable, stream: None,
+        launched=0,
+    )
+    monkeypatch.setattr(errors, "driver", lambda: fake)
+    monkeypatch.setattr(graphs, "driver", lambda: fake)
+    return fake
+
+
+@pytest.mark.parametrize("code", [214, 700, 702, 710, 715, 716, 719, 999])
+def test_an_error_that_stays_loses_the_device(code):
+    for error in (TorchError(code), DriverError("cuStreamQuery", code, "NAME")):
+        found = errors.translated(error, "replaying a graph", "cuda:1")
+        assert isinstance(found, DeviceLost)
+        assert found.exit_code == 1
+        assert str(found).startswith("cuda:1 was lost while replaying a graph: ")
+        assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize("code", [1, 2, 201, 900])
+def test_an_error_that_passes_does_not(code):
+    found = errors.translated(TorchError(code), "capturing a graph", "cuda:0")
+    assert type(found) is DeviceError
+    assert str(found) == "cuda:0 failed while capturing a graph: CUDA error: something"
+
+
+@pytest.mark.parametrize(("state", "kind"), [(0, DeviceError), (600, DeviceError),
+                                             (719, DeviceLost)])  # fmt: skip
+def test_an_error_without_a_number_is_judged_by_asking(nvidia, state, kind):
+    nvidia.state = state
+    assert type(errors.translated(RuntimeError("Triton Error"), "working", "cuda:0")) is kind
+
+
+def test_the_numbers_of_memory():
+    error = errors.out_of_memory("arena 'kv'", 5000, MemoryFacts(4096, 1024), "cuda:0")
+    assert str(error) == "arena 'kv' needs 5,000 bytes; 1,024 of 4,096 are free on cuda:0"
+
+
+class FailingStream:
+    def __init__(self, code):
+        self.code = code
+
+    def fail(self, *args):
+        raise TorchError(self.code)
+
+    query = synchronize = wait_event = fail
+
+
+@pytest.fixture
+def lane():
+    """A lane whose stream is not there."""
+    made = CudaLane.__new__(CudaLane)
+    made.role, made.device_name, made.index, made.handle = LaneRole.COMPUTE, "cuda:0", 0, 7
+    made.torch_stream = None
+    return made
+
+
+@pytest.mark.parametrize(("code", "kind"), [(719, DeviceLost), (900, DeviceError)])
+def test_lanes_and_events_translate_what_they_meet(lane, code, kind):
+    lane.torch_stream = FailingStream(code)
+    event = CudaEvent(FailingStream(code), "cuda:0")
+    for use in (lane.query, lane.synchronize, event.done, event.wait, lambda: lane.wait_for(event)):
+        with pytest.raises(DeviceError) as error:
+            use()
+        assert type(error.value) is kind
+
+
+class FakeGraph:
+    def __init__(self):
+        self.resets = 0
+
+    def raw_cuda_graph_exec(self):
+        return 1
+
+    def reset(self):
+        self.resets += 1
+
+
+def test_a_replay_checks_what_the_launch_returned(nvidia, lane):
+    graph = graphs.CudaGraph(FakeGraph(), lane)
+    assert graph.launch_path == graphs.DRIVER_LAUNCH
+    graph.replay()
+    nvidia.launched = 1
+    with pytest.raises(DeviceError, match=r"failed while replaying a graph: .*CUDA_ERROR_1 \(1\)"):
+        graph.replay()
+    nvidia.launched = 719
+    with pytest.raises(DeviceLost, match="lost while replaying a graph"):
+        graph.replay()
+
+
+def test_a_closed_graph_is_released_once_and_refused(lane):
+    graph = graphs.CudaGraph(raw := FakeGraph(), lane)
+    graph.close()
+    graph.close()
+    assert raw.resets == 1
+    assert not graph.is_open
+    with pytest.raises(DeviceError, match="a closed graph cannot be replayed"):
+        graph.replay()
+
+
+def test_a_torch_that_hides_the_executable_replays_itself(lane):
+    replays = []
+    graph = graphs.CudaGraph(SimpleNamespace(replay=lambda: replays.append(1)), lane)
+    assert graph.launch_path == graphs.TORCH_REPLAY
+    graph.replay()
+    assert replays == [1]
+
+
+def test_pinned_memory_that_is_not_there_is_refused_before_a_page_is_touched():
+    with pytest.raises(DeviceError, match=r"'swap' needs 10,995,116,277,760 bytes of host memory"):
+        pinned_block(0)("swap", 10 << 40)
+
+
+@pytest.fixture
+def staged(monkeypatch, lane):
+    """Send one tensor through buffers of 100 bytes; what happened, in order."""
+    monkeypatch.setattr(upload, "PIECE", 100)
+    happened = []
+
+    def allocate(purpose, size):
+        happened.append(f"allocate {size}")
+        return Block(torch.empty(size, dtype=torch.uint8), lambda: happened.append("release"))
+
+    def record():
+        number = sum(step.startswith("record") for step in happened)
+        happened.append(f"record {number}")
+        return SimpleNamespace(wait=lambda: happened.append(f"wait {number}"))
+
+    lane.record = record
+    return upload.Uploader(allocate), lane, happened
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(1, 1), (24, 1), (25, 1), (26, 2), (50, 2), (77, 4)])
+def test_every_piece_arrives(staged, size, pieces):
+    uploader, lane, happened = staged
+    source = torch.arange(size, dtype=torch.float32)
+    target = torch.full((size + 8,), -1.0)
+    uploader.send(source, target[4:-4], lane)
+    assert target.tolist() == [-1] * 4 + list(range(size)) + [-1] * 4
+    assert sum(step.startswith("record") for step in happened) == pieces
+
+
+def test_a_buffer_is_filled_again_only_after_its_copy(staged):
+    uploader, lane, happened = staged
+    uploader.send(torch.zeros(250, dtype=torch.uint8), torch.ones(250, dtype=torch.uint8), lane)
+    uploader.send(torch.zeros(1, dtype=torch.bool), torch.ones(1, dtype=torch.bool), lane)
+    assert happened == [
+        "allocate 100", "record 0", "allocate 100", "record 1",
+        "wait 0", "record 2", "wait 1", "record 3",
+    ]  # fmt: skip
+    uploader.close()
+    uploader.close()
+    assert happened[8:] == ["release"] * 2
+
+
+def test_nothing_is_staged_for_nothing(staged):
+    uploader, lane, happened = staged
+    uploader.send(torch.zeros(0, 3), torch.zeros(0, 3), lane)
+    assert happened == []

@@ -1,0 +1,394 @@
+"""The CUDA device: its libraries see one stream and one memory, and steady work creates nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from ninfer_core.device.base import LaneRole
+from ninfer_core.device.errors import DeviceError
+from ninfer_core.device.flags import Flag
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+STORE = r"""
+extern "C" __global__ void store(int* word, int value) {
+    *(volatile int*) word = value;
+    __threadfence_system();
+}
+"""
+
+
+@pytest.fixture
+def store(compute):
+    """Store an int32 at an address, from a kernel."""
+    import cupy
+    import numpy as np
+
+    kernel = cupy.RawKernel(STORE, "store")
+
+    def launch(address, value):
+        kernel((1,), (1,), (np.uint64(address), np.int32(value)))
+
+    return launch
+
+
+def delay():
+    """Keep the current stream busy for some tens of milliseconds."""
+    torch.cuda._sleep(50_000_000)
+
+
+def current_handles():
+    import cupy
+
+    return (torch.cuda.current_stream().cuda_stream, cupy.cuda.get_current_stream().ptr)
+
+
+def test_it_is_described(device):
+    properties = torch.cuda.get_device_properties(0)
+    assert (device.name, device.torch_device) == ("cuda:0", torch.device("cuda", 0))
+    assert device.facts.kind == "cuda"
+    assert device.facts.model == properties.name
+    assert device.facts.compute_capability == (properties.major, properties.minor)
+    assert device.facts.memory_bytes == device.memory().total == properties.total_memory
+
+
+def test_torch_and_cupy_work_on_the_lane_that_was_entered(device):
+    lanes = [device.lane(role) for role in LaneRole]
+    assert len({lane.handle for lane in lanes}) == 3
+    assert all(lane.handle for lane in lanes)
+    outside = current_handles()
+    for lane in lanes:
+        with lane.enter():
+            assert current_handles() == (lane.handle, lane.handle)
+    assert current_handles() == outside
+
+
+def test_a_lane_is_entered_by_one_thread_for_itself(device):
+    lane = device.lane(LaneRole.COMPUTE)
+    x = device.arena("state", 64).take("x", [4], torch.float32)
+    seen = []
+
+    def work():
+        seen.append(current_handles())
+        with lane.enter():
+            seen.append(current_handles())
+            x.fill_(3)
+            graph = device.capture(lambda: x.add_(1), lane)
+            graph.replay()
+            lane.synchronize()
+
+    outside = current_handles()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(0, 0), (lane.handle, lane.handle)]
+    assert current_handles() == outside
+    assert x.tolist() == [4.0] * 4
+
+
+def test_lanes_wait_for_each_other_and_not_for_the_host(device):
+    first, second = device.lane(LaneRole.COMPUTE), device.lane(LaneRole.COPY_OUT)
+    x = device.arena("state", 64).take("x", [4], torch.int32)
+    out = device.pinned("out", 64).take("x", [4], torch.int32)
+    out.fill_(-1)
+    with first.enter():
+        x.fill_(0)
+        first.synchronize()
+        delay()
+        x.fill_(5)
+        event = first.record()
+    assert not event.done()
+    assert not first.query()
+    second.wait_for(event)
+    with second.enter():
+        out.copy_(x, non_blocking=True)
+    second.synchronize()
+    assert event.done()
+    assert out.tolist() == [5] * 4
+
+
+def test_an_arena_is_a_block_of_its_own_beside_torch_s_memory(device, compute):
+    import cupy
+
+    torch.cuda.synchronize()
+    free = device.memory().free
+    of_torch = torch.cuda.memory_allocated()
+    arena = device.arena("weights", GIB)
+    taken = free - device.memory().free
+    assert GIB <= taken <= GIB + 64 * MIB
+    assert torch.cuda.memory_allocated() == of_torch
+    first = arena.take("a", [100], torch.bfloat16)
+    second = arena.take("b", [100], torch.float32)
+    assert second.data_ptr() - first.data_ptr() == 256
+    first.fill_(1.5)
+    second.zero_()
+    cupy.from_dlpack(second)[1::2] = 7
+    assert second.tolist() == [0, 7] * 50
+    assert first.tolist() == [1.5] * 100
+    del first, second
+    arena.close()
+    assert device.memory().free > free - 64 * MIB
+
+
+def test_an_arena_beyond_32_bits(device, compute):
+    size = 54 * GIB
+    if device.memory().free < size + GIB:
+        pytest.skip("needs 55 GiB of free GPU memory")
+    arena = device.arena("weights", size)
+    head = arena.take("head", [5 * GIB], torch.uint8)
+    tail = arena.take("tail", [(size - 5 * GIB) // 2], torch.bfloat16)
+    assert arena.free == 0
+    assert tail.data_ptr() - head.data_ptr() == 5 * GIB
+    head[-1], tail[0], tail[-1] = 3, 1.5, -2.5
+    assert (head[-1].item(), tail[0].item(), tail[-1].item()) == (3, 1.5, -2.5)
+
+
+def test_kernels_write_pinned_memory_where_the_host_reads_it(device, compute, store):
+    for capacity in (4096, 3 * MIB + 5, 200 * MIB):
+        pool = device.pinned(f"ring {capacity}", capacity)
+        words = pool.take("words", [capacity // 4 - 1], torch.int32)
+        words.fill_(-1)
+        assert words.is_pinned()
+        assert words.device.type == "cpu"
+        store(words[-1].data_ptr(), 42)
+        compute.synchronize()
+        assert (words[-1].item(), words[0].item()) == (42, -1)
+        copied = words[-64:].to(device.torch_device, non_blocking=True)
+        assert copied.tolist() == [-1] * 63 + [42]
+
+
+def test_pinned_pools_are_given_back(device):
+    pool = device.pinned("ring", MIB)
+    words = pool.take("words", [16], torch.int32)
+    words.fill_(3)
+    pool.close()
+    assert not words.is_pinned()
+    assert words.tolist() == [3] * 16
+
+
+def test_a_flag_is_awaited_without_a_call_into_the_driver(device, compute, store):
+    word = device.pinned("flags", 64).take("done", [1], torch.int32)
+    word.zero_()
+    flag = Flag(word)
+    store(word.data_ptr(), 1)
+    flag.wait(1, 0.0, check=compute.query, what="round 1", deadline_seconds=10)
+    start = time.perf_counter()
+    delay()
+    compute.synchronize()
+    busy = time.perf_counter() - start
+    for value, expected in ((2, 0.0), (3, busy), (4, 3 * busy)):
+        delay()
+        store(word.data_ptr(), value)
+        assert flag.read() != value
+        flag.wait(value, expected, check=compute.query, deadline_seconds=10)
+        assert flag.read() == value
+
+
+def a_round(x, w, y):
+    """Some work with intermediate tensors, as a round has."""
+    hidden = torch.relu(x @ w)
+    torch.softmax(hidden.float(), -1, out=y)
+
+
+@pytest.fixture
+def tensors(device, compute):
+    arena = device.arena("state", 4 * MIB)
+    x = arena.take("x", [8, 256], torch.bfloat16)
+    w = arena.take("w", [256, 512], torch.bfloat16)
+    y = arena.take("y", [8, 512], torch.float32)
+    torch.manual_seed(4)
+    x.normal_()
+    w.normal_(std=0.1)
+    a_round(x, w, y)
+    return x, w, y
+
+
+def test_a_replay_equals_the_same_work_done_eagerly(device, compute, tensors):
+    from ninfer_core.device.cuda.graphs import DRIVER_LAUNCH
+
+    x, w, y = tensors
+    y.fill_(-1)
+    graph = device.capture(lambda: a_round(x, w, y), compute)
+    assert graph.launch_path == DRIVER_LAUNCH
+    assert (y == -1).all()
+    for seed in range(5):
+        torch.manual_seed(seed)
+        x.normal_()
+        y.fill_(-1)
+        graph.replay()
+        replayed = y.clone()
+        a_round(x, w, y)
+        assert torch.equal(replayed, y)
+        assert not torch.equal(replayed, torch.full_like(y, -1))
+
+
+def test_graphs_of_one_device_share_their_memory(device, compute, tensors):
+    x, w, y = tensors
+    first = device.capture(lambda: a_round(x, w, y), compute)
+    reserved = torch.cuda.memory_reserved()
+    others = [device.capture(lambda: a_round(x, w, y), compute) for _ in range(20)]
+    assert torch.cuda.memory_reserved() - reserved <= 2 * MIB
+    x.fill_(0.5)
+    outputs = []
+    for graph in (first, *others):
+        y.fill_(-1)
+        graph.replay()
+        outputs.append(y.clone())
+    assert all(torch.equal(outputs[0], output) for output in outputs)
+
+
+def test_replays_create_nothing(device, compute, tensors):
+    x, w, y = tensors
+    graph = device.capture(lambda: a_round(x, w, y), compute)
+    graph.replay()
+    compute.synchronize()
+    before, free = device.counters(), device.memory().free
+    for _ in range(1000):
+        graph.replay()
+    compute.synchronize()
+    assert device.counters() == before
+    assert device.memory().free == free
+
+
+def test_other_ways_of_launching_a_graph_do_the_same(device, compute, tensors, monkeypatch):
+    from ninfer_core.device.cuda import graphs
+
+    x, w, y = tensors
+    monkeypatch.setattr(graphs, "offers_executable", lambda graph: False)
+    graph = device.capture(lambda: a_round(x, w, y), compute)
+    assert graph.launch_path == graphs.TORCH_REPLAY
+    expected = y.clone()
+    y.fill_(-1)
+    graph.replay()
+    assert torch.equal(y, expected)
+
+
+def test_what_a_body_raises_passes_through_and_harms_nothing(device, compute, tensors):
+    x, w, y = tensors
+
+    def broken():
+        a_round(x, w, y)
+        raise KeyError("mine")
+
+    expected = y.clone()
+    with pytest.raises(KeyError, match="mine"):
+        device.capture(broken, compute)
+    graph = device.capture(lambda: a_round(x, w, y), compute)
+    y.fill_(-1)
+    graph.replay()
+    assert torch.equal(y, expected)
+    assert device.counters().graphs == 1
+
+
+def test_graphs_can_be_captured_after_all_are_closed(device, compute, tensors):
+    x, w, y = tensors
+    expected = y.clone()
+    for _ in range(2):
+        graphs = [device.capture(lambda: a_round(x, w, y), compute) for _ in range(2)]
+        y.fill_(-1)
+        graphs[1].replay()
+        assert torch.equal(y, expected)
+        for graph in graphs:
+            graph.close()
+    with pytest.raises(DeviceError, match="closed graph"):
+        graphs[0].replay()
+
+
+def test_a_lane_of_another_device_is_refused(device):
+    from ninfer_core.device.cpu import CpuLane
+
+    with pytest.raises(DeviceError, match="not one of cuda:0"):
+        device.capture(lambda: None, CpuLane(LaneRole.COMPUTE))
+
+
+def test_a_reserved_workspace_serves_later_tensors(device, compute, tensors):
+    x, w, y = tensors
+    device.reserve_workspace(512 * MIB)
+    device.capture(lambda: a_round(x, w, y), compute)
+    before = device.counters().allocations
+    assert before > 0
+    for size in (100, 3000, 70_000, MIB, 3 * MIB, 25 * MIB, 400 * MIB):
+        held = [torch.empty(size, dtype=torch.uint8, device=device.torch_device)]
+        held.append(torch.zeros(64, device=device.torch_device))
+        del held
+    held = [torch.empty(s, dtype=torch.uint8, device=device.torch_device) for s in
+            (100, 5000, MIB, 7 * MIB, 90 * MIB, 300 * MIB)]  # fmt: skip
+    assert device.counters().allocations == before
+    too_much = torch.empty(600 * MIB, dtype=torch.uint8, device=device.torch_device)
+    assert device.counters().allocations > before
+    del held, too_much
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_large_uploads_arrive(device, pinned):
+    lane = device.lane(LaneRole.COPY_IN)
+    size = 200_000_003
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.manual_seed(5))
+    if pinned:
+        source = device.pinned("in", size).take("x", [size], torch.uint8).copy_(source)
+    target = device.arena("weights", size).take("x", [size], torch.uint8)
+    for start in (0, 1):
+        device.upload(source[start:], target[start:], lane)
+    lane.synchronize()
+    assert torch.equal(target.cpu(), source)
+
+
+def test_a_pageable_source_may_change_once_upload_has_returned(device):
+    lane = device.lane(LaneRole.COPY_IN)
+    target = device.arena("weights", 400 * MIB).take("x", [4, 100 * MIB], torch.uint8)
+    source = torch.empty(100 * MIB, dtype=torch.uint8)
+    for row in range(4):
+        source.fill_(row + 1)
+        device.upload(source, target[row], lane)
+        source.fill_(99)
+    lane.synchronize()
+    assert [(row.min().item(), row.max().item()) for row in target] == [
+        (n, n) for n in (1, 2, 3, 4)
+    ]
+
+
+TEN_TB = 10 << 40
+ASKED = r"10,995,116,277,760 bytes"
+
+
+def test_memory_that_is_not_there_is_refused_with_the_numbers(device, compute):
+    total = f"{device.memory().total:,}"
+    numbers = rf"needs {ASKED}; [\d,]+ of {total} are free on cuda:0"
+    with pytest.raises(DeviceError, match=rf"arena 'kv' {numbers}"):
+        device.arena("kv", TEN_TB)
+    with pytest.raises(DeviceError, match=rf"the workspace {numbers}"):
+        device.reserve_workspace(TEN_TB)
+    with pytest.raises(DeviceError, match=rf"'swap' needs {ASKED} of host memory"):
+        device.pinned("swap", TEN_TB)
+    x = device.arena("kv", MIB).take("x", [4], torch.int32)
+    x.fill_(3)
+    assert x.tolist() == [3] * 4
+
+
+def test_a_closed_device_can_be_opened_again(device, compute):
+    from ninfer_core.device.cuda.open import open_device
+
+    free = device.memory().free
+    device.arena("weights", GIB)
+    device.reserve_workspace(GIB)
+    handle = compute.handle
+    device.close()
+    assert current_handles() == (0, 0)
+    with pytest.raises(DeviceError, match="cuda:0 is closed"):
+        device.arena("more", 64)
+    again = open_device(0)
+    assert again.memory().free > free - 64 * MIB
+    lane = again.lane(LaneRole.COMPUTE)
+    assert lane.handle == handle
+    x = again.arena("weights", 64).take("x", [4], torch.int32)
+    with lane.enter():
+        x.fill_(2)
+        assert x.tolist() == [2] * 4
+    again.close()
