@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.errors import Infeasible, Overloaded, RequestError
@@ -66,7 +66,9 @@ class EngineHarness:
         policy: CachePolicy | None = None,
         max_pending: int = 4,
         queue_timeout: float | None = None,
+        rounds_ahead: int = 0,
     ) -> None:
+        limits = replace(limits, rounds_ahead=rounds_ahead)
         self.clock = FakeClock()
         self.faults = FaultPlan()
         self.program = FakeProgram(limits, config, self.faults)
@@ -178,6 +180,8 @@ class EngineHarness:
             assert self.lifecycle.open_requests == len(self.requests) - ends
         if self.activity is Activity.IDLE:
             assert self.lifecycle.open_requests == 0, f"idle with {self.describe()}"
+        if self.activity is Activity.IDLE or self.core.stopped:
+            assert not self.program.flying, "at rest with a round in flight"
 
     def describe(self) -> str:
         """Every open request with its place, for messages."""
@@ -258,7 +262,10 @@ class EngineHarness:
         assert (self.core.scheduler.free_lane is not None) == (free > 0), "a lane is lost"
         bound = [r for r in residents if r.sequence is not None]
         assert len(bound) == len(self.program.contexts.sequences), "a sequence has no request"
-        assert all(r.state in RUNNABLE | _MOVING for r in residents)
+        in_flight = {r.sequence for r in residents if r.flying}
+        assert in_flight == self.program.flying, "a row in flight has no request"
+        at_work = RUNNABLE | _MOVING
+        assert all(r.state in at_work or (r.flying and r.response.done) for r in residents)
 
     def _check_request(self, tracked: Tracked) -> None:
         record, ends = tracked.record, tracked.response.ends

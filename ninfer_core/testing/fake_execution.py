@@ -1,6 +1,12 @@
-"""How the fake Program runs, commits and rolls back its units."""
+"""How the fake Program runs, commits and rolls back its units, and in which order it lets that be.
+
+What a round will produce is fixed where it is launched, as on a device: a round launched ahead goes
+on from the provisional tokens of the one before, whatever becomes of them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import MaskProvider
@@ -8,7 +14,9 @@ from ninfer_core.contract.resources import ProgramLimits, SequenceHandle
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import (
     ChunkRow,
+    DecodeRow,
     Disposition,
+    Launched,
     PendingBatch,
     PendingRow,
     Permit,
@@ -20,6 +28,7 @@ from ninfer_core.contract.units import (
 from ninfer_core.testing.fake_accounts import Amount, FakeAccounts
 from ninfer_core.testing.fake_contexts import FakeContexts
 from ninfer_core.testing.fake_faults import FaultPlan
+from ninfer_core.testing.fake_law import execute
 from ninfer_core.testing.fake_sequences import FakeJournal, FakeSequence
 from ninfer_core.testing.fake_units import FakeLaunched, FakeRow
 
@@ -48,6 +57,26 @@ class FakeExecution:
         self.journal.chunk_tickets.append(opened.sequence.request.publication_order)
         return self.launch(kind, [opened])
 
+    def decode(self, rows: Sequence[DecodeRow], ahead_of: Launched | None) -> FakeLaunched:
+        before = self._round_before(ahead_of)
+        opened = [self.open(r.sequence, r.permit, UnitKind.DECODE, r.masks) for r in rows]
+        for row in opened:
+            row.before = before.get(row.handle)
+            if row.before is not None and row.masks is not None:
+                raise EngineFailure("a row was launched ahead with masks")
+            self._run(row)
+        self.journal.decode_rows.append(len(opened))
+        self.journal.rounds_ahead += ahead_of is not None
+        return self.launch(UnitKind.DECODE, opened)
+
+    def require_ahead(self, handle: SequenceHandle) -> None:
+        """Raises EngineFailure unless ``handle``, which is in a unit, may have a permit for the
+        round after it."""
+        units = [unit for unit in self.in_flight if any(r.handle == handle for r in unit.rows)]
+        decodes = [unit for unit in units if unit.kind is UnitKind.DECODE]
+        if not 1 <= len(decodes) <= self._limits.rounds_ahead or len(units) > len(decodes):
+            raise EngineFailure("a sequence asked for a permit that it may not have now")
+
     def open(
         self, handle: SequenceHandle, permit: Permit, kind: UnitKind, masks: MaskProvider | None
     ) -> FakeRow:
@@ -55,8 +84,35 @@ class FakeExecution:
         if held.permit is not permit or permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched without its permit")
         permit.consume()
-        held.permit, held.in_unit = None, True
-        return FakeRow(handle, held, permit, masks)
+        held.permit = None
+        held.extents.append(permit.need.tokens)
+        row = FakeRow(handle, held, permit, masks)
+        self._require_pages(row)
+        return row
+
+    def _round_before(self, ahead_of: Launched | None) -> dict[SequenceHandle, FakeRow]:
+        """The rows of the round that another is launched behind."""
+        rounds = [unit for unit in self.in_flight if unit.kind is UnitKind.DECODE]
+        if (rounds[-1] if rounds else None) is not ahead_of:
+            raise EngineFailure("a decode round does not name the one that it runs behind")
+        if len(rounds) > self._limits.rounds_ahead:
+            raise EngineFailure("a decode round was launched too far ahead")
+        if not all(unit.finished for unit in rounds):
+            raise EngineFailure("a decode round was launched behind an unfinished one")
+        return {row.handle: row for unit in rounds for row in unit.rows}
+
+    def _require_pages(self, row: FakeRow) -> None:
+        if self._accounts.held(row.handle).pages < self._contexts.pages(row.sequence.reach):
+            raise EngineFailure("a unit runs past the pages of its sequence")
+
+    def _run(self, row: FakeRow) -> None:
+        """Fix the tokens of a decode row: at most as many as permitted, one at least."""
+        held, before = row.sequence, row.before
+        taken = () if before is None else before.tokens
+        row.start = len(held.ledger) + len(taken)
+        executed = [*held.ledger[held.frontier :], *taken][:-1]
+        count = 1 + execute(held.state, executed) % row.permit.need.tokens
+        row.tokens = held.draw(count, self._limits.vocab_rows, taken)
 
     def launch(self, kind: UnitKind, rows: list[FakeRow]) -> FakeLaunched:
         launched = FakeLaunched(kind, rows, self._limits.vocab_rows, self._faults, self._outcome)
@@ -64,6 +120,10 @@ class FakeExecution:
         return launched
 
     def _outcome(self, launched: FakeLaunched) -> PendingBatch | Progress:
+        if self.in_flight[0] is not launched:
+            raise EngineFailure("a unit was collected before an earlier one")
+        for row in launched.rows:
+            self._require_pages(row)
         self.in_flight.remove(launched)
         first = launched.rows[0]
         chunked = launched.kind in (UnitKind.PREFILL, UnitKind.REPLAY)
@@ -91,10 +151,7 @@ class FakeExecution:
 
     def _produce(self, kind: UnitKind, row: FakeRow) -> PendingRow:
         held, status = row.sequence, self._status(row)
-        count = 1 if kind is UnitKind.PREFILL else row.permit.need.tokens
-        if kind is UnitKind.DECODE:
-            count = 1 + held.state % count
-        tokens = row.tokens or held.draw(count, self._limits.vocab_rows)
+        tokens = row.tokens or held.draw(1, self._limits.vocab_rows)
         asked = held.request.rules.logprobs is not None
         return PendingRow(
             sequence=row.handle,
@@ -122,6 +179,22 @@ class FakeExecution:
         return row.status
 
     def take(self, pending: PendingBatch) -> list[FakeRow]:
+        """The rows of a batch that is committed, in launch order."""
+        if self.pending[:1] != [pending]:
+            raise EngineFailure("a batch was committed before an earlier one")
+        return self._consume(pending)
+
+    def take_back(self, pending: PendingBatch) -> list[FakeRow]:
+        """The rows of a batch that is aborted, in reverse launch order."""
+        if self.pending[-1:] != [pending]:
+            raise EngineFailure("a batch was aborted before a later one")
+        rows = self._consume(pending)
+        later = {row.handle for unit in self.in_flight for row in unit.rows}
+        if any(row.handle in later for row in rows):
+            raise EngineFailure("a round was aborted under one that was launched behind it")
+        return rows
+
+    def _consume(self, pending: PendingBatch) -> list[FakeRow]:
         pending.consume()
         self.pending.remove(pending)
         rows = pending.detail
@@ -137,6 +210,11 @@ class FakeExecution:
                 raise EngineFailure(f"a row accepts {decision.accepted} of {produced} tokens")
             if out.status is not RowStatus.OK:
                 raise EngineFailure("a row without a legal outcome was accepted")
+            if held.over:
+                raise EngineFailure("a row was accepted after its end")
+            if row.start not in (0, len(held.ledger)):
+                raise EngineFailure("a row was accepted that ran on tokens nobody accepted")
+            held.over = decision.terminal
             taken = out.token_ids[: decision.accepted]
             self.journal.prefilled_tokens += max(0, held.prompt_length - held.frontier)
             held.run_to(max(held.frontier, held.prompt_length))
@@ -144,14 +222,19 @@ class FakeExecution:
             held.floor_pages = 0
             ticket = held.request.publication_order
             self.journal.committed.setdefault(ticket, []).extend(taken)
+        elif decision.disposition is Disposition.VOID:
+            self.journal.void_rows += 1
+            if row.before is None:
+                raise EngineFailure("a row is void that went on from no other round")
         self.close(row)
 
     def close(self, row: FakeRow) -> None:
-        row.sequence.in_unit = False
+        row.sequence.extents.remove(row.permit.need.tokens)
         self.trim(row.handle, row.sequence)
 
     def trim(self, handle: SequenceHandle, held: FakeSequence) -> None:
-        keep = max(self._contexts.pages(held.frontier), held.floor_pages)
+        reach = held.reach + (held.permit.need.tokens if held.permit is not None else 0)
+        keep = max(self._contexts.pages(reach), held.floor_pages)
         extra = self._accounts.held(handle).pages - keep
         if extra > 0:
             self._accounts.give(handle, Amount(pages=extra))

@@ -139,8 +139,10 @@ class FakeProgram:
     def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
         held = self.contexts.sequence(sequence)
         kind = _KIND_OF_PHASE[held.phase]
+        if held.in_unit:
+            self._execution.require_ahead(sequence)
         if kind is UnitKind.DECODE:
-            room = self._limits.max_context - held.frontier
+            room = self._limits.max_context - held.reach
             kind = UnitKind.CONTROL if control else kind
             return UnitNeed(kind, min(control or self.config.burst, room), False)
         end = self.contexts.chunk_end(held)
@@ -150,9 +152,13 @@ class FakeProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         self.faults.check("reserve")
         held = self.contexts.sequence(sequence)
-        if held.permit is not None or held.frozen or held.in_unit:
+        if held.permit is not None or held.frozen:
             raise EngineFailure("a sequence asked for a permit that it may not have now")
-        target = self.contexts.pages(held.frontier + need.tokens)
+        if held.in_unit:
+            self._execution.require_ahead(sequence)
+        if need.tokens < 1:
+            raise EngineFailure("a permit for no token was asked for")
+        target = self.contexts.pages(held.reach + need.tokens)
         if target > self.config.pages:
             return NeverFits(POOL, target, self.config.pages)
         growth = Amount(pages=max(0, target - self.accounts.held(sequence).pages))
@@ -180,11 +186,8 @@ class FakeProgram:
     def launch_decode(
         self, rows: Sequence[DecodeRow], *, ahead_of: Launched | None = None
     ) -> Launched:
-        opened = [
-            self._execution.open(r.sequence, r.permit, UnitKind.DECODE, r.masks) for r in rows
-        ]
-        self.journal.decode_rows.append(len(opened))
-        return self._execution.launch(UnitKind.DECODE, opened)
+        self.faults.check("launch")
+        return self._execution.decode(rows, ahead_of)
 
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched:
         self.faults.check("launch")
@@ -208,7 +211,7 @@ class FakeProgram:
 
     def abort(self, pending: PendingBatch) -> None:
         self.faults.check("abort")
-        for row in self._execution.take(pending):
+        for row in self._execution.take_back(pending):
             self._execution.close(row)
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
@@ -224,9 +227,17 @@ class FakeProgram:
     def close(self) -> None:
         self.closed = True
 
+    @property
+    def flying(self) -> set[SequenceHandle]:
+        """The sequences of the units in flight."""
+        return {row.handle for unit in self._execution.in_flight for row in unit.rows}
+
     def audit(self) -> None:
-        """Raises AssertionError on a leak, a unit in flight or a permit nobody used."""
-        assert not self._execution.in_flight, "a unit was dropped in flight"
+        """Raises AssertionError on a leak, a permit nobody used, or a unit in flight, apart from
+        the round that was launched ahead."""
+        in_flight = self._execution.in_flight
+        ahead = [unit for unit in in_flight if unit.kind is UnitKind.DECODE]
+        assert in_flight == ahead[: self._limits.rounds_ahead], "a unit was dropped in flight"
         assert not self._execution.pending, "a batch was neither committed nor aborted"
         unused = [h for h, s in self.contexts.sequences.items() if s.permit is not None]
         assert not unused, f"unused permits of {unused}"

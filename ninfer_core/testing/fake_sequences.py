@@ -20,7 +20,9 @@ class FakeSequence:
     """``ledger`` is prompt plus accepted tokens, ``frontier`` how many of it were executed.
 
     ``state`` is carried by execution alone, so a replay that skips or repeats a token shows in
-    every later token. ``floor_pages`` stay reserved until a resume makes new progress.
+    every later token. ``floor_pages`` stay reserved until a resume makes new progress. ``extents``
+    are the most tokens of each unit in flight; ``over`` says that the end of the output was
+    accepted.
     """
 
     request: BindRequest
@@ -31,7 +33,17 @@ class FakeSequence:
     floor_pages: int = 0
     permit: Permit | None = None
     frozen: bool = False
-    in_unit: bool = False
+    over: bool = False
+    extents: list[int] = field(default_factory=list)
+
+    @property
+    def in_unit(self) -> bool:
+        return bool(self.extents)
+
+    @property
+    def reach(self) -> int:
+        """The highest frontier that the sequence may have once its units have settled."""
+        return self.frontier + sum(self.extents)
 
     @property
     def prompt_length(self) -> int:
@@ -59,15 +71,15 @@ class FakeSequence:
         self.ledger.extend(tokens)
         self.run_to(len(self.ledger) - 1)
 
-    def draw(self, count: int, vocab: int) -> tuple[int, ...]:
-        """The next ``count`` tokens; nothing of the sequence changes."""
+    def draw(self, count: int, vocab: int, before: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The next ``count`` tokens after those of ``before``; nothing of the sequence changes."""
         rules, seed = self.request.rules, self.request.sampling.seed
         if seed is None:
             raise EngineFailure("a sequence was bound without a seed")
-        state = execute(self.state, self.ledger[self.frontier :])
+        state = execute(self.state, [*self.ledger[self.frontier :], *before])
         tokens: list[int] = []
         while len(tokens) < count:
-            short = self.produced + len(tokens) < rules.min_tokens
+            short = self.produced + len(before) + len(tokens) < rules.min_tokens
             may_stop = not (short and rules.suppressed_until_min)
             tokens.append(next_token(state, seed, vocab, may_stop=may_stop))
             state = execute(state, tokens[-1:])
@@ -100,11 +112,14 @@ class FakeCheckpoint:
 
 @dataclass(slots=True)
 class FakeJournal:
-    """What the fake Program did, for tests: accepted tokens by ticket, unit row counts, and the
-    tickets whose bind it found no room for (a test clears them when it likes)."""
+    """What the fake Program did, for tests: accepted tokens by ticket, unit row counts, rounds
+    launched ahead and rows void in them, and the tickets whose bind it found no room for (a test
+    clears them when it likes)."""
 
     committed: dict[int, list[int]] = field(default_factory=dict)
     decode_rows: list[int] = field(default_factory=list)
+    rounds_ahead: int = 0
+    void_rows: int = 0
     chunk_tickets: list[int] = field(default_factory=list)
     short_binds: set[int] = field(default_factory=set)
     prefilled_tokens: int = 0

@@ -15,7 +15,11 @@ from ninfer_core.testing.fake_sequences import FakeSequence
 
 @dataclass(slots=True, eq=False)
 class FakeRow:
-    """A launched row; ``tokens`` are forced ones, empty where the model draws."""
+    """A launched row; ``tokens`` are forced ones, empty where the model draws.
+
+    ``before`` is its row in the round that this one is ahead of, ``start`` the length of the ledger
+    on which a decode row runs.
+    """
 
     handle: SequenceHandle
     sequence: FakeSequence
@@ -23,6 +27,8 @@ class FakeRow:
     masks: MaskProvider | None = None
     tokens: tuple[int, ...] = ()
     status: RowStatus = RowStatus.OK
+    start: int = 0
+    before: FakeRow | None = None
 
 
 class FakeLaunched:
@@ -38,6 +44,7 @@ class FakeLaunched:
     ) -> None:
         self.kind = kind
         self.rows = rows
+        self.finished = False
         self.collected = False
         self._vocab = vocab
         self._faults = faults
@@ -47,6 +54,9 @@ class FakeLaunched:
         import numpy as np
 
         self._faults.check("finish")
+        if self.finished:
+            raise EngineFailure("a unit was finished twice")
+        self.finished = True
         for row in self.rows:
             if row.masks is not None:
                 out = np.zeros((1, -(-self._vocab // 32)), dtype=np.uint32)
