@@ -72,6 +72,6 @@ def test_two_formats_of_one_name_are_refused() -> None:
 
 
 def test_an_unknown_format_names_its_user_and_what_is_known() -> None:
-    with pytest.raises(ArtifactError, match="bf16, fp32, int32") as caught:
-        builtin_registry().get("q4", "text.w")
+    with pytest.raises(ArtifactError, match="bf16, fp32, fp8_e4m3fn_row_bf16, int32") as caught:
+        builtin_registry().get("q9", "text.w")
     assert caught.value.field == "text.w"

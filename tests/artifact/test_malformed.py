@@ -275,7 +275,7 @@ def test_bad_json_is_refused(tmp_path: Path, text: bytes, problem: str) -> None:
 
 
 def test_an_unknown_format_is_carried_until_somebody_uses_it(redo) -> None:
-    path = redo(set_in("objects", 1, "format", "q4_g64_fp16"))
+    path = redo(set_in("objects", 1, "format", "q9_g64_fp16"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         artifact = open_artifact(path)

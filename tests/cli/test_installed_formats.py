@@ -87,7 +87,7 @@ def test_a_binder_decodes_with_the_formats_of_the_artifact(made):
 
 def test_a_broken_format_harms_only_who_needs_it():
     formats = weight_formats(with_formats())
-    assert formats.names() == ("bf16", "fp32", "int32", "theirs", "torn")
+    assert {"bf16", "theirs", "torn"} <= set(formats.names())
     assert formats.find("bf16") is BF16
     with pytest.raises(PluginLoadError, match="weight format torn"):
         formats.find("torn")

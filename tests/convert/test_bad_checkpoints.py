@@ -193,7 +193,8 @@ def test_a_config_of_another_kind(checkpoint, refused, changes, field, problem) 
 @pytest.mark.parametrize(
     ("options", "field", "problem"),
     [
-        ({"recipe": "q4"}, "recipe", "'q4' is unknown"),
+        ({"recipe": "q9"}, "recipe", "'q9' is unknown"),
+        ({"recipe": "q4", "head": "q9"}, "head", "'q9' is unknown"),
         ({"components": ["text", "vision"]}, "components", "'vision' cannot be converted"),
         ({"components": ["text", "mtp"]}, "components", "'mtp' cannot be converted"),
         ({"components": []}, "components", "'text' is missing"),
