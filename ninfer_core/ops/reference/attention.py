@@ -2,7 +2,8 @@
 
 Every decode row is computed alone, by shapes that depend on its own length only, so neither the
 batch nor the rows beside it in a verify round can change its bits. Pages are read where they lie
-when their ids ascend without a gap, and gathered otherwise: the operands are the same.
+when their ids ascend without a gap, and gathered otherwise: the operands are the same. Formats with
+scales are always gathered, and decoded then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
+from ninfer_core.ops.reference.kv_store import decode
 from ninfer_core.ops.reference.lanes import widen
 
 
@@ -19,9 +21,8 @@ def paged_decode_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: fl
     grouped = (widen(q) * scale).view(q.shape[0], cache.keys.shape[2], -1, q.shape[2])
     queries = grouped.unbind()
     outputs = [torch.zeros_like(queries[0])] * len(queries)
-    pools = _by_head(cache.keys), _by_head(cache.values)
     for first, pages, start, live in _sequences(rows):
-        keys, values, begin = _read_pages(cache, pools, pages)
+        keys, values, begin = _read_pages(cache, pages, grouped.dtype)
         for row in range(live):
             length = start + row + 1
             weights = torch.bmm(queries[first + row], widen(keys.narrow(1, begin, length)).mT)
@@ -33,8 +34,7 @@ def paged_decode_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: fl
 
 def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
     ((_, pages, start, live),) = _sequences(rows)
-    pools = _by_head(cache.keys), _by_head(cache.values)
-    keys, values, begin = _read_pages(cache, pools, pages)
+    keys, values, begin = _read_pages(cache, pages, widen(q).dtype)
     length = start + live
     mask = torch.ones(live, length, dtype=torch.bool).tril(start) if start else None
     attended = scaled_dot_product_attention(
@@ -66,13 +66,14 @@ def _by_head(pool: Tensor) -> Tensor:
     return pool.flatten(0, 1).transpose(0, 1)
 
 
-def _read_pages(
-    cache: KvCache, pools: tuple[Tensor, Tensor], pages: list[int]
-) -> tuple[Tensor, Tensor, int]:
+def _read_pages(cache: KvCache, pages: list[int], dtype: torch.dtype) -> tuple[Tensor, Tensor, int]:
     """Keys and values by head, [kv, tokens, D], and where the first of the pages begins in them."""
     first = pages[0]
-    if pages == list(range(first, first + len(pages))):
-        return *pools, first * PAGE_TOKENS
+    if cache.key_scales is None and pages == list(range(first, first + len(pages))):
+        return _by_head(cache.keys), _by_head(cache.values), first * PAGE_TOKENS
     ids = torch.tensor(pages)
-    keys, values = (_by_head(pool.index_select(0, ids)) for pool in (cache.keys, cache.values))
+    keys, values = (
+        _by_head(decode(cache.format, pool[ids], None if scales is None else scales[ids], dtype))
+        for pool, scales in ((cache.keys, cache.key_scales), (cache.values, cache.value_scales))
+    )
     return keys, values, 0

@@ -1,4 +1,4 @@
-"""Rotary positions and what goes into the paged key/value store."""
+"""Rotary positions, what goes into the paged key/value store, and how its formats encode it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
+from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.lanes import widen
 from ninfer_core.ops.reference.norm import inverse_rms
 
@@ -62,5 +63,57 @@ def _store(cache: KvCache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     if min(slots.tolist()) < 0:
         live = slots >= 0
         keys, values, slots = keys[live], values[live], slots[live]
-    for pool, rows in ((cache.keys, keys), (cache.values, values)):
+    _write(cache.format, cache.keys, cache.key_scales, keys, slots)
+    _write(cache.format, cache.values, cache.value_scales, values, slots)
+
+
+def _write(kind: str, pool: Tensor, scales: Tensor | None, rows: Tensor, slots: Tensor) -> None:
+    if kind not in _LARGEST:
         pool.flatten(0, 1).index_copy_(0, slots, rows.to(pool.dtype))
+        return
+    scales = _scales_of(kind, scales)
+    codes, made = encode(kind, rows)
+    _as_bytes(pool).flatten(0, 1).index_copy_(0, slots, _as_bytes(codes))
+    scales.flatten(0, 1).index_copy_(0, slots, made)
+
+
+_LARGEST = {"int8": 127.0, "fp8": 448.0}
+"""Formats with scales, and the largest code of each."""
+
+
+def encode(kind: str, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [..., D] as codes [..., D] and scales f32[..., G] of ``int8`` or ``fp8``.
+
+    A group whose scale would be 0 has codes 0. One that holds NaN or an infinity has scale NaN and
+    codes 0, so that whatever reads it sees NaN.
+    """
+    top = _LARGEST[kind]
+    groups = widen(rows).reshape(*rows.shape[:-1], -1, 64 if kind == "int8" else rows.shape[-1])
+    scales = (groups.abs().amax(-1) / top).float()
+    scales = scales.where(groups.isfinite().all(-1), torch.nan)
+    usable = (scales > 0).unsqueeze(-1)
+    codes = groups / scales.to(groups.dtype).unsqueeze(-1).where(usable, 1.0)
+    codes = codes.clamp(-top, top).where(usable, 0.0).flatten(-2)
+    if kind == "int8":
+        return codes.round().to(torch.int8), scales
+    return codes.float().to(torch.float8_e4m3fn), scales
+
+
+def decode(kind: str, codes: Tensor, scales: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Elements of codes [..., D]; plain formats are returned as they are."""
+    if kind not in _LARGEST:
+        return codes
+    scales = _scales_of(kind, scales)
+    groups = codes.to(dtype).view(*scales.shape, -1)
+    return (groups * scales.unsqueeze(-1)).flatten(-2)
+
+
+def _scales_of(kind: str, scales: Tensor | None) -> Tensor:
+    if scales is None:
+        raise OpError(f"kv format {kind} needs key_scales and value_scales; the cache has none")
+    return scales
+
+
+def _as_bytes(codes: Tensor) -> Tensor:
+    """ATen does not move E4M3 elements by index; bytes it does."""
+    return codes.view(torch.uint8)

@@ -1,9 +1,9 @@
 """Attention of the decode route: a few rows per sequence over pages.
 
 Two kernels: one reduces splits of the tokens, one joins them. The split length of a row is
-``SPLIT`` up to 2^``FULL_BITS`` tokens and doubles with every doubling beyond, so that a row of any length
-has at most ``MOST_SPLITS`` splits; it depends on the row's length alone. The grid is for the widest
-block table a call may see; programs without a split leave at once.
+``SPLIT`` up to 2^``FULL_BITS`` tokens and doubles with every doubling beyond, so that a row has at
+most ``MOST_SPLITS`` splits; it depends on the row's length alone. The grid is for the widest block
+table a call may see; programs without a split leave at once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ TILE = 16
 
 BLOCK = 32
 """Tokens that are reduced at once."""
+
+STAGES = 4
+"""Blocks of the loop in flight, and one."""
 
 LOG2E = 1.4426950408889634
 
@@ -95,9 +98,8 @@ def _attend(
     group = group_of(heads, pools)
     tiles = cdiv(width, TILE // group)
     splits = min(MOST_SPLITS, cdiv(rows.block_tables.shape[1] * PAGE_TOKENS, SPLIT))
-    wide = {"dtype": torch.float32, "device": x.device}
-    acc = torch.empty((count, heads, splits, size), **wide)
-    top, total = (torch.empty((count, heads, splits), **wide) for _ in range(2))
+    acc = torch.empty((count, heads, splits, size), dtype=torch.float32, device=x.device)
+    top, total = torch.empty((2, count, heads, splits), dtype=torch.float32, device=x.device)
     out = torch.empty((count, heads, size), dtype=x.dtype, device=x.device)
     extras = fused or (x, x, x, x, x)
     launch(
@@ -106,9 +108,10 @@ def _attend(
         x, *pools.tensors, *extras,
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
         eps, scale * LOG2E, width, tiles, splits, x.stride(0), rows.block_tables.stride(0),
-        warps=4, stages=3, dependent=True,
+        warps=4, stages=STAGES, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=TILE, BLOCK_N=BLOCK,
-        SPLIT=SPLIT, FULL_BITS=FULL_BITS, FORMAT=pools.format, FUSED=fused is not None, STAGES=3,
+        SPLIT=SPLIT, FULL_BITS=FULL_BITS, FORMAT=pools.format, FUSED=fused is not None,
+        STAGES=STAGES,
     )  # fmt: skip
     launch(
         attention_decode.combine_partials,

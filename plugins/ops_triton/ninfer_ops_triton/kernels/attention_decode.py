@@ -34,26 +34,19 @@ def tier_of(length, FULL_BITS: tl.constexpr):
 
 
 @triton.jit
-def absorb(
-    q, k, v, k_scale, v_scale, seen, top, total, acc, factor, FORMAT: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):  # fmt: skip
+def absorb(q, k, v, seen, top, total, acc, factor, INTERPRET: tl.constexpr):
     """One block of tokens into the running maximum, sum and weighted values of every row.
 
-    ``factor`` turns products into exponents of 2; k_scale and v_scale [N, 1] belong to ``fp8``.
-    Multiply-adds are spelt out, so that no compiler chooses where to fuse them.
+    ``factor`` turns products into exponents of 2. Multiply-adds are spelt out, so that no compiler
+    chooses where to fuse them.
     """
     raw = dot(q, tl.trans(k), tl.zeros((q.shape[0], k.shape[0]), tl.float32), INTERPRET)
-    if FORMAT == "fp8":
-        raw = raw * tl.reshape(k_scale, (1, k.shape[0]))
     raw = tl.where(seen, raw, float("-inf"))
     new_top = tl.maximum(top, tl.max(raw, axis=1) * factor)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)
     weights = tl.exp2(tl.fma(raw, tl.full(raw.shape, 1.0, tl.float32) * factor, -base[:, None]))
     keep = tl.exp2(top - base)
     total = tl.fma(total, keep, tl.sum(weights, axis=1))
-    if FORMAT == "fp8":
-        weights = tl.where(seen, weights * tl.reshape(v_scale, (1, v.shape[0])), 0.0)
     acc = dot(narrow(weights, v.dtype, INTERPRET), v, acc * keep[:, None], INTERPRET)
     return new_top, total, acc
 
@@ -119,9 +112,7 @@ def attend_split(
         q = norm_rope(x + row * x_row + h * (2 * D), valid, row, cos, sin, q_scale, eps, D, R)
         q = narrow(q, x.dtype.element_ty, INTERPRET)
     else:
-        q = tl.load(
-            x + (row * x_row + h * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0
-        )
+        q = tl.load(x + (row * x_row + h * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
     offsets = tl.arange(0, BLOCK_N)
 
     # Rows beside each other may stand on two sides of a change of split length: a pass for each.
@@ -169,8 +160,7 @@ def attend_split(
                 q,
                 decode(k, ks, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
                 decode(v, vs, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
-                ks, vs, tokens[None, :] < lengths[:, None], top, total, acc, factor,
-                FORMAT, INTERPRET,
+                tokens[None, :] < lengths[:, None], top, total, acc, factor, INTERPRET,
             )  # fmt: skip
             page = following
 

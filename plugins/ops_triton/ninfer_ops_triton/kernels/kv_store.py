@@ -60,12 +60,10 @@ def encode(
         y = tl.div_rn(groups, tl.broadcast_to(divisor, (N, G, D // G)))
         y = tl.where(usable[:, :, None], tl.minimum(tl.maximum(y, -TOP), TOP), 0.0)
         y = tl.reshape(y, (N, D))
-        if FORMAT == "int8":
-            return ((y + ROUNDING) - ROUNDING).to(tl.int8), scale
-        else:
-            return e4m3(y), scale
+        codes = ((y + ROUNDING) - ROUNDING).to(tl.int8) if FORMAT == "int8" else e4m3(y)
     else:
-        return narrow(x, PLAIN, INTERPRET), None
+        codes, scale = narrow(x, PLAIN, INTERPRET), None
+    return codes, scale
 
 
 @triton.jit
@@ -81,10 +79,10 @@ def e4m3(y):
 
 @triton.jit
 def e4m3_value(codes):
-    """E4M3 codes u8 as fp32. The bits stand for a number of fp16 that is 256 times smaller."""
+    """E4M3 codes u8 as fp32 numbers 256 times smaller: their bits, moved, are those of fp16."""
     wider = codes.to(tl.int16)
     bits = ((wider & 0x80) << 8) | ((wider & 0x7F) << 7)
-    return bits.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+    return bits.to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
@@ -92,20 +90,18 @@ def decode(
     codes, scales, N: tl.constexpr, D: tl.constexpr, FORMAT: tl.constexpr, OPERAND: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    """What :func:`encode` made as operand of a product, [N, D] of OPERAND.
-
-    ``int8`` elements are whole; ``fp8`` ones still lack their token's scale, which goes to the
-    product of its row: a code alone is exact in bf16.
-    """
+    """What :func:`encode` made as operand of a product: ``code * scale``, OPERAND [N, D]."""
     if FORMAT == "int8":
         groups = tl.reshape(codes.to(tl.float32), (N, D // 64, 64)) * scales[:, :, None]
-        return narrow(tl.reshape(groups, (N, D)), OPERAND, INTERPRET)
+        x = narrow(tl.reshape(groups, (N, D)), OPERAND, INTERPRET)
     elif FORMAT == "fp8":
-        return narrow(e4m3_value(codes), OPERAND, INTERPRET)
+        rows = tl.reshape(e4m3_value(codes), (N, 1, D)) * (scales * 256.0)[:, :, None]
+        x = narrow(tl.reshape(rows, (N, D)), OPERAND, INTERPRET)
     elif codes.dtype == OPERAND:
-        return codes
+        x = codes
     else:
-        return narrow(wide(codes), OPERAND, INTERPRET)
+        x = narrow(wide(codes), OPERAND, INTERPRET)
+    return x
 
 
 @triton.jit
@@ -120,12 +116,11 @@ def load_tokens(
     if FORMAT == "int8" or FORMAT == "fp8":
         G: tl.constexpr = D // 64 if FORMAT == "int8" else 1
         g = tl.arange(0, G)
-        return codes, tl.load(
-            scales + (tokens * (KV * G) + head * G)[:, None] + g[None, :],
-            mask=mask[:, None], other=0.0,
-        )  # fmt: skip
+        places = scales + (tokens * (KV * G) + head * G)[:, None] + g[None, :]
+        made = tl.load(places, mask=mask[:, None], other=0.0)
     else:
-        return codes, None
+        made = None
+    return codes, made
 
 
 @triton.jit
