@@ -52,11 +52,11 @@ def absorb(q, k, v, seen, top, total, acc, factor, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def spoilt_tokens(values, scales):
-    """Which tokens [N] hold NaN or an infinity."""
+def spoilt_tokens(values, scales, FORMAT: tl.constexpr):
+    """Which encoded tokens [N] hold NaN or an infinity."""
     wider = wide(values)
     spoilt = tl.max(tl.where((wider - wider) != 0.0, 1, 0), axis=1)
-    if scales is not None:
+    if FORMAT == "int8" or FORMAT == "fp8":
         spoilt = tl.maximum(spoilt, tl.max(tl.where(scales != scales, 1, 0), axis=1))
     return spoilt > 0
 
@@ -140,7 +140,7 @@ def attend_split(
                 page = tl.load(table + tokens // 64, mask=fresh, other=0).to(tl.int64)
                 places = page * 64 + tokens % 64
                 v, vs = load_tokens(values, value_scales, places, fresh, head, KV, D, FORMAT)
-            spoilt = tl.min(tl.where(fresh & spoilt_tokens(v, vs), tokens, until), axis=0)
+            spoilt = tl.min(tl.where(fresh & spoilt_tokens(v, vs, FORMAT), tokens, until), axis=0)
             clean = tl.minimum(clean, spoilt)
         if FUSED:
             tl.debug_barrier()

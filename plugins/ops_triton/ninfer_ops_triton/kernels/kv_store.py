@@ -43,7 +43,7 @@ def encode(
     x, N: tl.constexpr, D: tl.constexpr, FORMAT: tl.constexpr, PLAIN: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [N, D] as it is stored: codes [N, D] and scales f32[N, G].
+    """fp32 [N, D] as it is stored: codes [N, D] and scales f32[N, G] (for plain formats anything).
 
     ``scale = amax / 127`` or ``amax / 448`` of a group, codes are ``x / scale`` rounded half to
     even. A group of zeros has scale 0; one that holds NaN or an infinity has scale NaN and codes 0.
@@ -62,7 +62,8 @@ def encode(
         y = tl.reshape(y, (N, D))
         codes = ((y + ROUNDING) - ROUNDING).to(tl.int8) if FORMAT == "int8" else e4m3(y)
     else:
-        codes, scale = narrow(x, PLAIN, INTERPRET), None
+        codes = narrow(x, PLAIN, INTERPRET)
+        scale = codes
     return codes, scale
 
 
@@ -119,7 +120,7 @@ def load_tokens(
         places = scales + (tokens * (KV * G) + head * G)[:, None] + g[None, :]
         made = tl.load(places, mask=mask[:, None], other=0.0)
     else:
-        made = None
+        made = codes
     return codes, made
 
 
