@@ -44,8 +44,10 @@ class Accounting:
         """
         taken = row.token_ids[: preview.accepted]
         record.tokens.extend(taken)
-        record.logprobs.extend(row.logprobs[: preview.accepted])
-        record.scored.extend(row.scored)
+        if row.logprobs:
+            record.logprobs.extend(row.logprobs[: preview.accepted])
+        if row.scored:
+            record.scored.extend(row.scored)
         self._metrics.accepted(len(taken))
         self._time(record.watch, row, len(taken), pending.device_seconds)
         self._scheduler.progressed(record)

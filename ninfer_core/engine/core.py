@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.engine import AvailabilityState, EngineStats, MemorySummary
@@ -27,6 +28,7 @@ from ninfer_core.engine.publication import Publisher
 from ninfer_core.engine.queue import TicketQueue
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
+from ninfer_core.engine.round_timings import CycleTimes, RoundTiming, RoundTimings
 from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import Transitions
 from ninfer_core.engine.units import UnitRunner
@@ -80,14 +82,16 @@ class EngineCore:
         self.permits = PermitDesk(program, scheduler, pressure, endings, clock)
         self.units = UnitRunner(program, scheduler, self.permits)
         accounting = Accounting(scheduler, transitions, metrics, clock)
-        self.publisher = Publisher(program, accounting, endings, clock)
+        self.times = CycleTimes()
+        self.rounds = RoundTimings()
+        self.publisher = Publisher(program, accounting, endings, clock, self.times)
         self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
         self.cleanup = Cleanup(program, resources, contexts, self.units, transitions)
         self.stopped = False
 
     def cycle(self) -> bool:
         """One worker cycle; True when it changed anything or ran a unit."""
-        edges = self.transitions.count
+        started, edges = perf_counter_ns(), self.transitions.count
         arrived = self.intake.take_in()
         self.contexts.advance()
         self.endings.stop_requested()
@@ -95,13 +99,17 @@ class EngineCore:
         self.admission.resume_oldest()
         permitted = self.permits.collect(behind=self.units.round is not None)
         self.admission.admit_fresh()
+        launching = perf_counter_ns()
         flights = self.units.launch(permitted)
         self.units.finish()
         arrived += self._while_device_works(permitted)
+        settling = perf_counter_ns()
         for flight in flights:
             self.publisher.settle(flight)
             self.units.settled(flight)
+        settled = perf_counter_ns()
         self.endings.settle()
+        self._book_time(started, launching, settling, settled)
         return bool(flights) or arrived > 0 or self.transitions.count != edges
 
     def step(self) -> Activity:
@@ -140,6 +148,10 @@ class EngineCore:
     def stats(self) -> EngineStats:
         return self.metrics.stats(self.scheduler, len(self.queue), self.gate.count)
 
+    def round_timings(self) -> tuple[RoundTiming, ...]:
+        """Host time of the latest decode rounds, oldest first. From any thread."""
+        return self.rounds.snapshot()
+
     def memory(self, instance: ModelInstance) -> MemorySummary:
         """Worker only: the Program answers nobody else."""
         capacity = self.program.capacity()
@@ -159,6 +171,14 @@ class EngineCore:
         arrived = self.intake.take_in()
         self.units.launch_ahead(permitted)
         return arrived
+
+    def _book_time(self, started: int, launching: int, settling: int, settled: int) -> None:
+        """Keep the times of a cycle that settled a decode round."""
+        if self.times.rows:
+            engine = launching - started + perf_counter_ns() - settled
+            self.rounds.add(self.times, engine, settling - launching, settled - settling)
+        if self.times.units:
+            self.times.reset()
 
     def _rest(self) -> Activity:
         """Nothing moved. Raises EngineFailure when requests are open that nothing can move."""

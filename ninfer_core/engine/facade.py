@@ -28,6 +28,7 @@ from ninfer_core.engine.ingress import Ingress
 from ninfer_core.engine.lifecycle import Lifecycle
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.outstanding import OutstandingGate
+from ninfer_core.engine.round_timings import RoundTiming
 from ninfer_core.engine.scoring import ScoringCore
 from ninfer_core.engine.start_options import check_options
 from ninfer_core.engine.worker import EngineWorker, Runnable
@@ -140,6 +141,10 @@ class Engine:
 
     def stats(self) -> EngineStats:
         return self._core.stats() if self._core is not None else EngineStats()
+
+    def round_timings(self) -> tuple[RoundTiming, ...]:
+        """Host time of the latest decode rounds, oldest first; none of a scoring engine."""
+        return self._core.round_timings() if self._core is not None else ()
 
     def drain(self, deadline: float | None = None) -> bool:
         """Refuse new work and wait up to ``deadline`` seconds; True when nothing is left."""

@@ -136,12 +136,9 @@ class Lifecycle:
     def take(self) -> Message | None:
         """The next message, None when there is none now. Worker only."""
         message, self._peeked = self._peeked, None
-        if message is not None:
+        if message is not None or self._inbox.empty():
             return message
-        try:
-            return self._inbox.get_nowait()
-        except queue.Empty:
-            return None
+        return self._inbox.get_nowait()
 
     def wait(self, timeout: float | None) -> None:
         """Sleep until a message arrives or ``timeout`` seconds passed. Worker only."""

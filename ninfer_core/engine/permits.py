@@ -90,12 +90,12 @@ class PermitDesk:
         units = PermittedUnits(behind=behind)
         self._hoping = False
         order, now = self._scheduler.permit_order(), self._clock()
-        joining = not behind or any(_goes_on(record, now) for record in order)
+        joining = not behind or any(record.flying and _goes_on(record, now) for record in order)
         chunks = self._scheduler.chunk_order()
         late = []
         for record in order:
             if record.flying:
-                units.decode += self._try_ahead(record, now)
+                self._try_ahead(record, now, units.decode)
             elif record.state not in CHUNKED:
                 if joining or record.state is not RequestState.DECODE_READY:
                     self._try(record, units)
@@ -113,8 +113,11 @@ class PermitDesk:
     def go_on(self, rows: Iterable[Permitted]) -> list[Permitted]:
         """Those of ``rows``, in flight now, that can run another round before the host has seen
         this one, with their room."""
+        ahead: list[Permitted] = []
         now = self._clock()
-        return [ahead for row in rows for ahead in self._try_ahead(row.record, now)]
+        for row in rows:
+            self._try_ahead(row.record, now, ahead)
+        return ahead
 
     def launched(self) -> None:
         """The permits have gone to the Program with their units."""
@@ -141,12 +144,12 @@ class PermitDesk:
         if permit is not None:
             units.add(self._hold(record, permit))
 
-    def _try_ahead(self, record: RequestRecord, now: float) -> list[Permitted]:
-        """One row, or none: for a round ahead nothing is given up and nobody is blocked."""
-        if not _goes_on(record, now):
-            return []
-        permit = self._program.reserve(record.held_sequence(), self._need(record))
-        return [self._hold(record, permit)] if isinstance(permit, Permit) else []
+    def _try_ahead(self, record: RequestRecord, now: float, rows: list[Permitted]) -> None:
+        """For a round ahead nothing is given up and nobody is blocked."""
+        if _goes_on(record, now):
+            permit = self._program.reserve(record.held_sequence(), self._need(record))
+            if isinstance(permit, Permit):
+                rows.append(self._hold(record, permit))
 
     def _hold(self, record: RequestRecord, permit: Permit) -> Permitted:
         row = Permitted(record, permit)

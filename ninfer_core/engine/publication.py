@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter_ns
 
 from ninfer_core.contract.errors import (
     ConstraintDeadEnd,
@@ -29,13 +30,16 @@ from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.output import commit_output, preview_output, publish
 from ninfer_core.engine.request_record import Ending, RequestRecord
+from ninfer_core.engine.round_timings import CycleTimes
 from ninfer_core.engine.states import RequestState
 from ninfer_core.engine.units import Flight
 
 _VOID = RowDecision(disposition=Disposition.VOID)
+_ONE_MORE = RowDecision(disposition=Disposition.ACCEPT, accepted=1)
+"""What nearly every row of nearly every round gets; immutable, so one will do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Judged:
     """One row with its decision: a preview that it accepts, the end that refuses it, or neither
     when it is void: an earlier round, that this one was ahead of, ended it or forces tokens."""
@@ -56,7 +60,9 @@ class Publisher:
         accounting: Accounting,
         endings: Endings,
         clock: Callable[[], float],
+        times: CycleTimes,
     ) -> None:
+        self._times = times
         self._program = program
         self._accounting = accounting
         self._endings = endings
@@ -64,7 +70,11 @@ class Publisher:
 
     def settle(self, flight: Flight) -> None:
         """Wait for the unit and take its outcome to the end."""
+        times, started = self._times, perf_counter_ns()
         outcome = flight.launched.collect()
+        times.collect += perf_counter_ns() - started
+        times.waited += outcome.waited_seconds
+        times.units += 1
         if isinstance(outcome, Progress):
             self._progress(flight, outcome)
         else:
@@ -82,7 +92,11 @@ class Publisher:
 
     def _batch(self, flight: Flight, pending: PendingBatch) -> None:
         judged = self._judge_all(flight, pending)
+        started = perf_counter_ns()
         self._program.commit(pending, [one.decision for one in judged])
+        self._times.commit += perf_counter_ns() - started
+        if pending.kind is UnitKind.DECODE:
+            self._times.rows = len(judged)
         self._accounting.unit(pending.kind, len(judged))
         for one in judged:
             self._account(one, pending)
@@ -121,13 +135,7 @@ class Publisher:
         if isinstance(preview, RequestError):
             return _refused(record, row, preview)
         _check(preview, span)
-        decision = RowDecision(
-            disposition=Disposition.ACCEPT,
-            accepted=preview.accepted,
-            terminal=preview.finish is not None,
-            boundaries=preview.boundaries,
-        )
-        return Judged(record, row, decision, preview=preview)
+        return Judged(record, row, _accepted(preview), preview)
 
     def _account(self, one: Judged, pending: PendingBatch) -> None:
         if one.preview is None:
@@ -141,12 +149,22 @@ def _span(record: RequestRecord, row: PendingRow, kind: UnitKind) -> OutputSpan:
     """The row's tokens cut to the budget, with the finish that the budget imposes."""
     if not row.token_ids:
         raise EngineFailure("a row produced no token")
-    tokens = row.token_ids[: record.remaining]
-    return OutputSpan(
-        token_ids=tokens,
-        logprobs=row.logprobs[: len(tokens)],
-        control=kind is UnitKind.CONTROL,
-        limit=record.limit_reason if len(tokens) == record.remaining else None,
+    tokens, logprobs, limit, left = row.token_ids, row.logprobs, None, record.remaining
+    if len(tokens) >= left:
+        tokens, logprobs, limit = tokens[:left], logprobs[:left], record.limit_reason
+    control = kind is UnitKind.CONTROL
+    return OutputSpan(token_ids=tokens, logprobs=logprobs, control=control, limit=limit)
+
+
+def _accepted(preview: OutputPreview) -> RowDecision:
+    terminal = preview.finish is not None
+    if preview.accepted == 1 and not terminal and not preview.boundaries:
+        return _ONE_MORE
+    return RowDecision(
+        disposition=Disposition.ACCEPT,
+        accepted=preview.accepted,
+        terminal=terminal,
+        boundaries=preview.boundaries,
     )
 
 

@@ -66,14 +66,14 @@ class Scheduler:
     def permit_order(self) -> list[RequestRecord]:
         """Residents that need a unit: the protected resume first, then by ticket."""
         rows = [record for record in self.residents if record.state in RUNNABLE]
-        if self.protected in rows:
+        if self.protected is not None and self.protected in rows:
             rows.sort(key=lambda record: record is not self.protected)
         return rows
 
     def chunk_order(self) -> list[RequestRecord]:
         """Residents that need a chunk: the protected resume first, then least recently served."""
         rows = [record for record in self._rotation if record.state in CHUNKED]
-        if self.protected in rows:
+        if self.protected is not None and self.protected in rows:
             rows.sort(key=lambda record: record is not self.protected)
         return rows
 

@@ -10,6 +10,11 @@ from ninfer_core.contract.errors import EngineFailure
 
 
 class RequestState(enum.Enum):
+    """Where a request stands. Looked up in sets for every row of every round: members are single,
+    so that their identity is a hash that costs nothing."""
+
+    __hash__ = object.__hash__
+
     WAITING = "waiting"
     MATERIALIZING = "materializing"
     PREFILL = "prefill"
