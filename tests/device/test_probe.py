@@ -100,6 +100,16 @@ def test_a_driver_of_the_same_major_is_enough(machine):
     assert probe_gpu().ok
 
 
+@pytest.mark.parametrize("broken", ["cupy", "cuda.core"])
+def test_a_library_that_does_not_import_is_named_when_opening(machine, monkeypatch, broken):
+    machine(FakeDriver(GPU))
+    for name in [name for name in sys.modules if name.startswith("ninfer_core.device.cuda.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, broken, None)
+    with pytest.raises(DeviceUnavailable, match=rf"cuda:0 cannot be used: .*{broken}.*reinstall"):
+        open_device(0)
+
+
 @pytest.mark.parametrize("missing", ["cupy", "cuda.core"])
 def test_missing_libraries_are_named(machine, monkeypatch, missing):
     def find(module):

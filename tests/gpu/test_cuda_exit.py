@@ -61,9 +61,8 @@ USES = {
     "lane.synchronize()": "waiting for compute",
     "lane.record().wait()": "recording on compute|waiting for an event",
     "while not lane.query(): pass": "asking compute",
-    "while True: graph.replay()": "replaying a graph",
+    "for _ in range(100_000): graph.replay()": "replaying a graph",
     "wait_flag(word, 1, 0.0, check=lane.query, deadline_seconds=20)": "asking compute",
-    "while True: device.memory()": "asking for its memory",
 }
 
 REFUSED = """
@@ -106,9 +105,12 @@ SCRIPTS = {
 
 
 def run(script):
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None, "", "did not end"
     return done.returncode, done.stdout, done.stderr
 
 

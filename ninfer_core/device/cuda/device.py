@@ -29,6 +29,17 @@ _SMALL_TENSORS = 16
 """How many such tensors a workspace holds ready, beside its one large block."""
 
 
+def _open_lanes(index: int) -> dict[LaneRole, CudaLane]:
+    """Start CUDA on the calling thread and make the lanes; cuda.core has errors of its own."""
+    try:
+        CoreDevice(index).set_current()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.set_device(index)
+        return {role: CudaLane(index, role) for role in LaneRole}
+    except Exception as error:
+        raise translated(error, "being opened", f"cuda:{index}") from error
+
+
 class CudaDevice:
     """See :class:`ninfer_core.device.base.Device`.
 
@@ -46,10 +57,7 @@ class CudaDevice:
             memory_bytes=status.memory_bytes,
         )
         self._index = index
-        with translating("opening it", self.name):
-            CoreDevice(index).set_current()
-            torch.cuda.set_device(index)
-            self._lanes = {role: CudaLane(index, role) for role in LaneRole}
+        self._lanes = _open_lanes(index)
         self._arenas = Arenas(self.name)
         self._pinned: list[BlockArena] = []
         self._graphs: list[CudaGraph] = []
@@ -138,7 +146,7 @@ class CudaDevice:
 
     def _leave(self) -> None:
         """Put the calling thread back on the default streams and empty torch's cache."""
-        with translating("closing it", self.name):
+        with translating("being closed", self.name):
             if torch.cuda.current_stream(self._index) in self._torch_streams():
                 torch.cuda.set_stream(torch.cuda.default_stream(self._index))
                 cupy.cuda.Stream.null.use()

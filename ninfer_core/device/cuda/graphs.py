@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     lane.synchronize()
     try:
-        with lane.enter():
+        with lane.enter(), _no_collection():
             _record(body, graph, pool, lane.index)
         graph.instantiate()
         return CudaGraph(graph, lane)
@@ -77,6 +78,18 @@ def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
         if not is_from_cuda(error):
             raise
         raise _refusal(error, lane) from error
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the collector from freeing device memory in the middle of a capture, which ends it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _record(body: Callable[[], object], graph: torch.cuda.CUDAGraph, pool: Any, index: int) -> None:

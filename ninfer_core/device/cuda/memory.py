@@ -20,6 +20,9 @@ from ninfer_core.device.driver import DriverError, driver
 from ninfer_core.device.errors import DeviceError
 from ninfer_core.device.host import available_memory, total_memory
 
+_REGISTERED: dict[int, Tensor] = {}
+"""Host memory by address, kept until it is unregistered: its address must not be mapped anew."""
+
 
 def device_memory(index: int) -> MemoryFacts:
     """Bytes of GPU ``index``: in all, and free for every process on it."""
@@ -94,8 +97,9 @@ def _register(index: int, data: Tensor) -> None:
     address = data.data_ptr()
     CoreDevice(index).set_current()
     driver().register(address, data.numel())
+    _REGISTERED[address] = data
     if driver().device_address(address) != address:
-        driver().unregister(address)
+        _unregister(index, address)
         raise DeviceError(f"cuda:{index} sees host memory at other addresses than the host does")
 
 
@@ -103,3 +107,4 @@ def _unregister(index: int, address: int) -> None:
     with suppress(DriverError):  # after a lost device the memory is not registered any more
         CoreDevice(index).set_current()
         driver().unregister(address)
+        _REGISTERED.pop(address, None)

@@ -19,6 +19,11 @@ def open_device(index: int = 0) -> Device:
     status = probe_gpu(index)
     if not status.ok:
         raise DeviceUnavailable(f"device cuda:{index} cannot be used: {status.reason}")
-    from ninfer_core.device.cuda.device import CudaDevice
-
+    try:
+        from ninfer_core.device.cuda.device import CudaDevice
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"device cuda:{index} cannot be used: {error}",
+            hint="pip install --force-reinstall 'ninfer-core[cuda]'",
+        ) from error
     return CudaDevice(index, status)
