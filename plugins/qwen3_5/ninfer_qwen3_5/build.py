@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import BuildRequest, FrontendRequest, Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
+from ninfer_core.device.base import LaneRole
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend import open_frontend
+from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
+from ninfer_qwen3_5.load.residence import HOST, Residence
 from ninfer_qwen3_5.load.text import load_text
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program, scoring_program
+from ninfer_qwen3_5.program.layout import Numerics
+
+if TYPE_CHECKING:
+    from ninfer_core.device.base import Device
 
 
 class Qwen35Instance:
@@ -58,26 +67,52 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
     _refuse_features(request)
     config = TextConfig.from_json(request.artifact.component("text").config)
     frontend = _frontend(request)
-    parameters = load_text(request.artifact, config, request.ops)
-    model = TextModel(config, parameters, request.ops, frontend.vocab_size)
     device = request.devices[0]
-    program: Program | ScoringProgram
-    if request.purpose is Purpose.CAUSAL_SCORING:
-        program, memory = scoring_program(model, request.budget, device)
-    else:
-        program, memory = generation_program(model, request.budget, device)
+    numerics = choose_numerics(device, request.budget.kv_format)
+    with ExitStack() as opening:
+        held = _entered(device, opening)
+        residence = _residence(request, config, device)
+        parameters = load_text(request.artifact, config, request.ops, residence)
+        model = TextModel(config, parameters, request.ops, frontend.vocab_size)
+        make = scoring_program if request.purpose is Purpose.CAUSAL_SCORING else generation_program
+        program, memory = make(model, request.budget, device, numerics, held)
+        opening.pop_all()
     return Qwen35Instance(request.artifact.name, frontend, program, memory)
+
+
+def choose_numerics(device: Device, kv_format: str | None) -> Numerics:
+    """fp32 on the CPU, bf16 elsewhere with the cache format asked for. Raises UsageError."""
+    on_cpu = device.facts.kind == "cpu"
+    activation = "float32" if on_cpu else "bfloat16"
+    offered = ("fp32",) if on_cpu else ("bf16", "int8", "fp8")
+    if kv_format not in (None, *offered):
+        raise UsageError(
+            f"kv_format {kv_format!r} is not served on {device.name}",
+            hint=f"give --kv-dtype {' or '.join(offered)}, or leave it out",
+        )
+    return Numerics(activation, kv_format or offered[0])
+
+
+def _entered(device: Device, opening: ExitStack) -> ExitStack | None:
+    """The compute lane, entered by this thread until the Program closes; none on the CPU, whose
+    units run when they are asked."""
+    if device.facts.kind == "cpu":
+        return None
+    held = opening.enter_context(ExitStack())
+    held.enter_context(device.lane(LaneRole.COMPUTE).enter())
+    return held
+
+
+def _residence(request: BuildRequest, config: TextConfig, device: Device) -> Residence:
+    if device.facts.kind == "cpu":
+        return HOST
+    return DeviceResidence(device, resident_bytes(request.artifact, config))
 
 
 def _refuse_features(request: BuildRequest) -> None:
     if request.features.vision or request.features.draft is not None:
         asked = "vision" if request.features.vision else f"draft {request.features.draft!r}"
         raise UsageError(f"{asked} is not run by ninfer-qwen3_5 in this version")
-    if request.budget.kv_format not in (None, "fp32"):
-        raise UsageError(
-            f"kv_format {request.budget.kv_format!r} is not served on this device",
-            hint="leave --kv-dtype out",
-        )
     if len(request.devices) != 1:
         raise UsageError(
             f"{len(request.devices)} devices were given; this version runs on one",

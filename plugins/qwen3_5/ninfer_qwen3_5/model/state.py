@@ -25,21 +25,18 @@ LayerState = KvCache | GdnState
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """One entry per layer, in layer order."""
+    """One entry per layer, in layer order; ``recurrent`` holds all gated delta nets' state with the
+    layers as its first dimension, and theirs are views of it."""
 
     layers: tuple[LayerState, ...]
+    recurrent: GdnState
 
     def copy_slot(self, source: int, target: int) -> None:
         """Give ``target`` the committed recurrent state of ``source``."""
-        for layer in self.gdn_layers():
-            layer.history[target].copy_(layer.history[source])
-            layer.recurrent[target].copy_(layer.recurrent[source])
+        for whole in (self.recurrent.history, self.recurrent.recurrent):
+            whole[:, target].copy_(whole[:, source])
 
     def clear_slot(self, slot: int) -> None:
         """Make ``slot`` the state before the first token."""
-        for layer in self.gdn_layers():
-            layer.history[slot].zero_()
-            layer.recurrent[slot].zero_()
-
-    def gdn_layers(self) -> list[GdnState]:
-        return [layer for layer in self.layers if isinstance(layer, GdnState)]
+        for whole in (self.recurrent.history, self.recurrent.recurrent):
+            whole[:, slot].zero_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
@@ -9,8 +10,9 @@ from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
-from ninfer_qwen3_5.program.layout import Layout, StateBuilder
+from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
 from ninfer_qwen3_5.program.program import TextProgram
+from ninfer_qwen3_5.program.queued.assemble import build_queued
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.scoring import TextScoring
 from ninfer_qwen3_5.program.stores import Stores
@@ -22,43 +24,70 @@ Memory = dict[str, int]
 
 
 def generation_program(
-    model: TextModel, budget: Budget, device: Device
+    model: TextModel,
+    budget: Budget,
+    device: Device,
+    numerics: Numerics | None = None,
+    held: ExitStack | None = None,
 ) -> tuple[TextProgram, Memory]:
-    """The Program for serving, and the bytes it holds by purpose."""
+    """The Program for serving, and the bytes it holds by purpose.
+
+    With ``held`` units are queued: rounds are captured graphs, and the stack, on which the thread
+    has entered the compute lane, closes with the Program. Without it they run when asked.
+    """
+    if held is None:
+        return _eager_program(model, budget, device, numerics or Numerics())
+    queued = build_queued(model, budget, device, numerics or Numerics(), held)
+    memory = queued.memory | {"weights": weight_bytes(model)}
+    limits = _limits(model, budget, queued.units.rounds_ahead)
+    return TextProgram(limits, queued.stores, queued.state, queued.units, memory), memory
+
+
+def _eager_program(
+    model: TextModel, budget: Budget, device: Device, numerics: Numerics
+) -> tuple[TextProgram, Memory]:
     import torch
 
     layout = Layout.plan(budget)
-    state, arenas = StateBuilder(model.config, layout, device).build()
+    state, arenas = StateBuilder(model.config, layout, device, numerics).build()
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
     tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
     page_bytes, slot_bytes = memory["kv"] // layout.pages, memory["state"] // layout.slots
-    program = TextProgram(
-        ProgramLimits(
-            max_context=budget.max_context,
-            max_concurrency=budget.max_concurrency,
-            prefill_chunk=budget.prefill_chunk,
-            vocab_rows=model.config.vocab_size,
-        ),
-        Stores(layout, tables, page_bytes, slot_bytes),
-        state,
-        EagerUnits(
-            Executor(model, state, tables),
-            Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
-        ),
-        memory,
+    units = EagerUnits(
+        Executor(model, state, tables),
+        Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
-    return program, memory
+    stores = Stores(layout, tables, page_bytes, slot_bytes)
+    return TextProgram(_limits(model, budget, 0), stores, state, units, memory), memory
 
 
-def scoring_program(model: TextModel, budget: Budget, device: Device) -> tuple[TextScoring, Memory]:
-    """The Program for offline scoring: one sequence, nothing shared."""
+def _limits(model: TextModel, budget: Budget, rounds_ahead: int) -> ProgramLimits:
+    return ProgramLimits(
+        max_context=budget.max_context,
+        max_concurrency=budget.max_concurrency,
+        prefill_chunk=budget.prefill_chunk,
+        vocab_rows=model.config.vocab_size,
+        rounds_ahead=rounds_ahead,
+    )
+
+
+def scoring_program(
+    model: TextModel,
+    budget: Budget,
+    device: Device,
+    numerics: Numerics | None = None,
+    held: ExitStack | None = None,
+) -> tuple[TextScoring, Memory]:
+    """The Program for offline scoring: one sequence, nothing shared. ``held`` as for serving."""
     pages = -(-budget.max_context // PAGE_TOKENS)
     layout = Layout(pages=pages, pages_per_sequence=pages, slots=1, rows=1)
-    state, arenas = StateBuilder(model.config, layout, device).build()
+    state, arenas = StateBuilder(model.config, layout, device, numerics).build()
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
-    scoring = TextScoring(model, state, budget.max_context, budget.prefill_chunk, pages)
+    scoring = TextScoring(
+        model, state, budget.max_context, budget.prefill_chunk, pages, device, held
+    )
     return scoring, memory
 
 

@@ -9,6 +9,7 @@ from ninfer_core.ops.contracts.values import PagedRows
 from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.positions import rotary_positions
 from ninfer_qwen3_5.program.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Executor:
 
         start, stop = sequence.frontier, sequence.frontier + len(tokens)
         rows = self._rows([sequence], stop - start)
-        place = self.model.place(rows, _positions(sequence, start, stop))
+        place = self.model.place(rows, rotary_positions(sequence, start, stop))
         route = ChunkRoute(self.model.ops, place, torch.tensor([sequence.spare.index]))
         return self.model.forward(_ints(tokens), route, self.state)
 
@@ -70,20 +71,6 @@ class Executor:
             torch.full((len(sequences),), width, dtype=torch.int32),
             width,
         )
-
-
-def _positions(sequence: Sequence, start: int, stop: int) -> Tensor:
-    """Rotary positions i32[3, n]: the prompt's own, then logical position plus its delta."""
-    import torch
-
-    prepared = sequence.request.prepared
-    own = prepared.positions
-    if own is None or start >= prepared.length:
-        line = torch.arange(start, stop, dtype=torch.int32) + prepared.rope_delta
-        return line.expand(3, -1)
-    inside = torch.from_numpy(own[:, start:stop])
-    beyond = torch.arange(max(start, prepared.length), stop, dtype=torch.int32)
-    return torch.cat([inside, (beyond + prepared.rope_delta).expand(3, -1)], dim=1)
 
 
 def _ints(values: list[int]) -> Tensor:

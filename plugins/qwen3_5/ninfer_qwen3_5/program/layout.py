@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import CONV_HISTORY, KvCache
-from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.config import FULL_ATTENTION, TextConfig
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
 
 if TYPE_CHECKING:
@@ -36,86 +37,165 @@ class Layout:
     slots_per_sequence: int = SLOTS_PER_SEQUENCE
 
     @staticmethod
-    def plan(budget: Budget, rounds_ahead: int = 0) -> Layout:
+    def plan(budget: Budget, rounds_ahead: int = 0, page_limit: int | None = None) -> Layout:
         """The smallest layout in which every lane can reach the full context, or what
-        ``kv_tokens`` affords. Raises UsageError when one full context would not fit."""
+        ``kv_tokens`` or the memory's ``page_limit`` affords. Raises UsageError when one full
+        context would not fit."""
         per_sequence = -(-budget.max_context // PAGE_TOKENS)
         pages = per_sequence * budget.max_concurrency
         if budget.kv_tokens is not None:
             pages = min(pages, -(-budget.kv_tokens // PAGE_TOKENS))
+        if page_limit is not None:
+            pages = min(pages, page_limit)
         least = max(per_sequence, budget.max_concurrency)
         if pages < least:
             raise UsageError(
-                f"kv_tokens {budget.kv_tokens} gives {pages} pages of {PAGE_TOKENS} tokens; "
+                f"{_limiter(budget, page_limit)} gives {pages} pages of {PAGE_TOKENS} tokens; "
                 f"max_context {budget.max_context} and max_concurrency "
                 f"{budget.max_concurrency} need {least}",
-                hint=f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
+                hint="lower --max-context or --max-concurrency"
+                if page_limit is not None and pages == page_limit
+                else f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
             )
         per_lane = SLOTS_PER_SEQUENCE + rounds_ahead
         slots = per_lane * budget.max_concurrency + budget.extra_state_slots
         return Layout(pages, per_sequence, slots, budget.max_concurrency, per_lane)
 
 
+@dataclass(frozen=True, slots=True)
+class KvElements:
+    """How a cache format stores a head: the torch dtype of its elements, and how many of them share
+    a scale (0 where there is none, -1 for the whole head)."""
+
+    dtype: str
+    group: int = 0
+
+    def scales(self, head_size: int) -> int:
+        """fp32 scales of one head."""
+        if not self.group:
+            return 0
+        return 1 if self.group < 0 else head_size // self.group
+
+
+KV_ELEMENTS = {
+    "fp32": KvElements("float32"),
+    "bf16": KvElements("bfloat16"),
+    "int8": KvElements("int8", 64),
+    "fp8": KvElements("float8_e4m3fn", -1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """Element types: ``activation`` names the torch dtype of activations and convolution history,
+    ``kv_format`` is the cache's (see ``KvCache``)."""
+
+    activation: str = "float32"
+    kv_format: str = "fp32"
+
+
 class StateBuilder:
     """Carves the model's mutable tensors out of two arenas, one block each."""
 
-    def __init__(self, config: TextConfig, layout: Layout, device: Device) -> None:
+    def __init__(
+        self, config: TextConfig, layout: Layout, device: Device, numerics: Numerics | None = None
+    ) -> None:
         self.config = config
         self.layout = layout
         self.device = device
+        self.numerics = numerics or Numerics()
 
     def build(self) -> tuple[ModelState, dict[str, Arena]]:
         """All layers' state, zeroed, and the arenas that own it."""
         kinds = self.config.layer_types
-        full = sum(kind == "full_attention" for kind in kinds)
-        kv = self.device.arena("kv", max(1, full * self._kv_bytes()))
-        state = self.device.arena("state", max(1, (len(kinds) - full) * self._gdn_bytes()))
+        sizes = state_sizes(self.config, self.numerics)
+        slots = self.layout.slots + SCRATCH_SLOTS
+        kv = self.device.arena("kv", max(1, self.layout.pages * sizes.page) + _slack(kinds))
+        state = self.device.arena("state", max(1, slots * sizes.slot) + _slack(kinds))
+        recurrent = self._stacked(state, slots)
         layers: list[LayerState] = [
-            self._kv_cache(kv, index) if kind == "full_attention" else self._gdn_state(state, index)
+            self._kv_cache(kv, index) if kind == FULL_ATTENTION else next(recurrent)
             for index, kind in enumerate(kinds)
         ]
-        return ModelState(tuple(layers)), {"kv": kv, "state": state}
-
-    def _kv_shape(self) -> tuple[int, ...]:
-        config = self.config
-        return (self.layout.pages, PAGE_TOKENS, config.num_key_value_heads, config.head_dim)
+        return ModelState(tuple(layers), self._whole), {"kv": kv, "state": state}
 
     def _kv_cache(self, arena: Arena, layer: int) -> KvCache:
-        shape = self._kv_shape()
-        keys, values = (_zeros(arena, f"{layer}.{name}", shape) for name in ("keys", "values"))
-        return KvCache("fp32", keys, values)
+        config, pages = self.config, self.layout.pages
+        shape = (pages, PAGE_TOKENS, config.num_key_value_heads, config.head_dim)
+        elements = KV_ELEMENTS[self.numerics.kv_format]
 
-    def _gdn_shapes(self) -> dict[str, tuple[int, ...]]:
+        def take(kind: str) -> Tensor:
+            return _zeros(arena, f"{layer}.{kind}", shape, elements.dtype)
+
+        keys, values = take("keys"), take("values")
+        count = elements.scales(config.head_dim)
+        if not count:
+            return KvCache(self.numerics.kv_format, keys, values)
+        scales = [
+            _zeros(arena, f"{layer}.{kind}_scales", (*shape[:3], count), "float32")
+            for kind in ("key", "value")
+        ]
+        return KvCache(self.numerics.kv_format, keys, values, *scales)
+
+    def _stacked(self, arena: Arena, slots: int) -> Iterator[GdnState]:
+        """Views of the layers in one tensor of each kind, so that a slot is copied at once."""
         config = self.config
-        slots = self.layout.slots + SCRATCH_SLOTS
-        values, channels = config.linear_num_value_heads, config.conv_channels
-        key_size, value_size = config.linear_key_head_dim, config.linear_value_head_dim
-        return {
-            "history": (slots, CONV_HISTORY, channels),
-            "recurrent": (slots, values, key_size, value_size),
-        }
-
-    def _gdn_state(self, arena: Arena, layer: int) -> GdnState:
-        made = {
-            name: _zeros(arena, f"{layer}.{name}", shape)
-            for name, shape in self._gdn_shapes().items()
-        }
-        return GdnState(made["history"], made["recurrent"])
-
-    def _kv_bytes(self) -> int:
-        return 2 * _padded_bytes(self._kv_shape())
-
-    def _gdn_bytes(self) -> int:
-        return sum(_padded_bytes(shape) for shape in self._gdn_shapes().values())
+        count = sum(kind != FULL_ATTENTION for kind in config.layer_types)
+        heads, key_size = config.linear_num_value_heads, config.linear_key_head_dim
+        history = _zeros(
+            arena,
+            "history",
+            (count, slots, CONV_HISTORY, config.conv_channels),
+            self.numerics.activation,
+        )
+        recurrent = _zeros(
+            arena,
+            "recurrent",
+            (count, slots, heads, key_size, config.linear_value_head_dim),
+            "float32",
+        )
+        self._whole = GdnState(history, recurrent)
+        return (GdnState(history[i], recurrent[i]) for i in range(count))
 
 
-def _zeros(arena: Arena, name: str, shape: tuple[int, ...]) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class StateSizes:
+    """Bytes of one page and one state slot over all layers."""
+
+    page: int
+    slot: int
+
+
+def state_sizes(config: TextConfig, numerics: Numerics) -> StateSizes:
+    """By formula, before anything is allocated."""
+    full = sum(kind == FULL_ATTENTION for kind in config.layer_types)
+    elements = KV_ELEMENTS[numerics.kv_format]
+    row = config.head_dim * _itemsize(elements.dtype) + 4 * elements.scales(config.head_dim)
+    page = full * 2 * PAGE_TOKENS * config.num_key_value_heads * row
+    state = 4 * config.linear_num_value_heads * config.linear_key_head_dim
+    history = CONV_HISTORY * config.conv_channels * _itemsize(numerics.activation)
+    slot = (len(config.layer_types) - full) * (state * config.linear_value_head_dim + history)
+    return StateSizes(page, slot)
+
+
+def _limiter(budget: Budget, page_limit: int | None) -> str:
+    if page_limit is None:
+        return f"kv_tokens {budget.kv_tokens}"
+    return f"the device's free memory (kv_tokens {budget.kv_tokens})"
+
+
+def _slack(kinds: tuple[str, ...]) -> int:
+    """Room for the alignment of every tensor of an arena."""
+    return 4 * ALIGNMENT * (len(kinds) + 1)
+
+
+def _itemsize(dtype: str) -> int:
     import torch
 
-    return arena.take(name, shape, torch.float32).zero_()
+    return int(getattr(torch, dtype).itemsize)
 
 
-def _padded_bytes(shape: tuple[int, ...]) -> int:
-    import math
+def _zeros(arena: Arena, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+    import torch
 
-    return -(-math.prod(shape) * 4 // ALIGNMENT) * ALIGNMENT
+    return arena.take(name, shape, getattr(torch, dtype)).zero_()

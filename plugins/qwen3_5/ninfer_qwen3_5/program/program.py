@@ -45,6 +45,7 @@ from ninfer_core.contract.units import (
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.context import Contexts, ImmediateTransaction
+from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, Stores, vector
 from ninfer_qwen3_5.program.units import UnitRow, Units
@@ -113,6 +114,12 @@ class TextProgram:
         self._contexts.discard(resume)
 
     def plan_bind(self, request: BindRequest) -> Plan | Shortfall | NeverFits:
+        biased = len(request.sampling.logit_bias)
+        if biased > MAX_BIASED:
+            return NeverFits("logit_bias entries", biased, MAX_BIASED)
+        banned = len(request.rules.suppressed_until_min)
+        if banned > MAX_BANNED:
+            return NeverFits("stop ids under min_tokens", banned, MAX_BANNED)
         pages = self._stores.context.ledger.pool(MAIN).capacity
         tokens = request.prepared.length + request.rules.max_new_tokens
         needed = -(-min(tokens, self._limits.max_context) // PAGE_TOKENS)

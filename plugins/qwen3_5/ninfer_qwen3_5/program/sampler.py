@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MAX_BIASED = 1024
+"""Tokens of one request that may have a bias."""
+MAX_BANNED = 256
+"""Tokens of one request that may be forbidden until ``min_tokens`` were produced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """One produced token per row. A row that is not OK has a meaningless token."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import ContextLengthExceeded, InvalidRequest
@@ -14,12 +15,21 @@ from ninfer_qwen3_5.model.text import TextModel
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ninfer_core.device.base import Device
+
 
 class TextScoring:
     """Contract ``ScoringProgram``. Windows run by chunks of ``chunk`` tokens on state slot 0."""
 
     def __init__(
-        self, model: TextModel, state: ModelState, max_context: int, chunk: int, pages: int
+        self,
+        model: TextModel,
+        state: ModelState,
+        max_context: int,
+        chunk: int,
+        pages: int,
+        device: Device,
+        held: ExitStack | None = None,
     ) -> None:
         import torch
 
@@ -27,7 +37,10 @@ class TextScoring:
         self._state = state
         self._max_context = max_context
         self._chunk = chunk
-        self._tables = torch.arange(pages, dtype=torch.int32).unsqueeze(0)
+        self._place = device.torch_device
+        self._held = held or ExitStack()
+        pages_in_order = torch.arange(pages, dtype=torch.int32, device=self._place)
+        self._tables = pages_in_order.unsqueeze(0)
 
     def score(self, token_ids: Rows[int], first_target: int) -> list[float]:
         """log p of ``token_ids[i]`` given all before it, for every ``i >= first_target >= 1``.
@@ -39,7 +52,7 @@ class TextScoring:
 
         self._check(token_ids, first_target)
         self._state.clear_slot(0)
-        ids = torch.tensor(list(token_ids), dtype=torch.int32)
+        ids = torch.tensor(list(token_ids), dtype=torch.int32, device=self._place)
         scores: list[float] = []
         with torch.inference_mode():
             for start in range(0, len(token_ids) - 1, self._chunk):
@@ -51,7 +64,8 @@ class TextScoring:
         return scores
 
     def close(self) -> None:
-        """Nothing is held beyond the instance's arenas."""
+        """Leave the lane, if one was entered. Idempotent."""
+        self._held.close()
 
     def _check(self, token_ids: Rows[int], first_target: int) -> None:
         if not 1 <= first_target < len(token_ids):
@@ -70,10 +84,12 @@ class TextScoring:
     def _run(self, ids: Tensor, start: int, stop: int) -> Tensor:
         import torch
 
-        zero = torch.zeros(1, dtype=torch.int32)
+        zero = torch.zeros(1, dtype=torch.int32, device=self._place)
         rows = PagedRows(self._tables, zero, zero + start, zero + (stop - start), stop - start)
-        positions = torch.arange(start, stop, dtype=torch.int32).expand(3, -1)
-        route = ChunkRoute(self._model.ops, self._model.place(rows, positions), torch.tensor([0]))
+        positions = torch.arange(start, stop, dtype=torch.int32, device=self._place)
+        slot = torch.zeros(1, dtype=torch.int64, device=self._place)
+        place = self._model.place(rows, positions.expand(3, -1))
+        route = ChunkRoute(self._model.ops, place, slot)
         return self._model.forward(ids[start:stop], route, self._state)
 
     def _log_probs(self, residual: Tensor, targets: Tensor) -> list[float]:

@@ -74,6 +74,11 @@ class Sequence:
             return SequencePhase.PREFILL
         return SequencePhase.DECODE
 
+    @property
+    def waiting_token(self) -> int:
+        """The ledger's last token, which has not run yet."""
+        return self.generated[-1] if self.generated else int(self.request.prepared.token_ids[-1])
+
     def tokens(self, start: int, stop: int) -> list[int]:
         """Ledger tokens ``start .. stop - 1``."""
         prompt = self.request.prepared.token_ids[start:stop].tolist()

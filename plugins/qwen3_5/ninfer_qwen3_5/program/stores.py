@@ -45,7 +45,9 @@ class Stores:
         self.histories = self.context.histories
         self.rows = layout.rows
         self.slots_per_sequence = layout.slots_per_sequence
-        self.tables = self.context.spaces[MAIN].tables
+        tables_of_rows = self.context.spaces[MAIN].tables
+        assert tables_of_rows is not None
+        self.tables = tables_of_rows
         self._free_rows = list(range(layout.rows))
 
     def take_row(self) -> int:

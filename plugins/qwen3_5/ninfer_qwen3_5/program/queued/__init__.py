@@ -1,0 +1,2 @@
+"""Units on a device with a queue: rounds are captured graphs, chunks are enqueued, nothing waits
+but ``collect``."""

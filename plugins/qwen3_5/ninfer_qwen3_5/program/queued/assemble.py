@@ -1,0 +1,134 @@
+"""Put together the units of a device with a queue, and warm and capture them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.instance import Budget
+from ninfer_core.device.base import LaneRole
+from ninfer_core.ops.contracts.values import TokenMasks
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
+from ninfer_qwen3_5.program.queued.capacity import plan_capacity
+from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
+from ninfer_qwen3_5.program.queued.decode import RoundLauncher
+from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
+from ninfer_qwen3_5.program.queued.ring import HostRing
+from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
+from ninfer_qwen3_5.program.queued.units import QueuedUnits
+from ninfer_qwen3_5.program.stores import Stores
+
+if TYPE_CHECKING:
+    from ninfer_core.device.base import Arena, Device
+
+_RING_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Everything that a Program on such a device is made of, and its bytes by purpose."""
+
+    layout: Layout
+    stores: Stores
+    state: ModelState
+    units: QueuedUnits
+    memory: dict[str, int]
+
+
+def build_queued(
+    model: TextModel, budget: Budget, device: Device, numerics: Numerics, held: ExitStack
+) -> Queued:
+    """Plan, allocate, warm up and capture. The calling thread has entered the compute lane; it
+    leaves it when ``held`` closes."""
+    lane = device.lane(LaneRole.COMPUTE)
+    lane.synchronize()
+    sizes = LaneSizes(budget.max_concurrency, -(-budget.max_context // 64), model.config.vocab_size)
+    tables_bytes = sizes.device_bytes() + round_bytes(sizes.lanes) + _RING_BYTES
+    tables_bytes += feed_bytes(budget.prefill_chunk)
+    graphs = budget.max_concurrency * len(Part)
+    capacity = plan_capacity(
+        model.config,
+        numerics,
+        budget,
+        device.memory(),
+        rounds_ahead=QueuedUnits.rounds_ahead,
+        graphs=graphs,
+        lanes=tables_bytes,
+    )
+    layout = capacity.layout
+    state, arenas = StateBuilder(model.config, layout, device, numerics).build()
+    arena = device.arena("tables", tables_bytes)
+    pinned = device.pinned("round", _pinned_bytes(sizes, budget))
+    lanes = LaneState(sizes, device, arena, pinned)
+    stores = Stores(layout, lanes.host_tables, capacity.page, capacity.state // layout.slots)
+    device.reserve_workspace(capacity.workspace)
+    before = device.memory().free
+    units = _units(model, state, lanes, stores, device, arena, pinned, budget, held)
+    memory = {name: owner.capacity for name, owner in arenas.items()}
+    memory |= {
+        "tables": tables_bytes,
+        "workspace": capacity.workspace,
+        "graphs": max(0, before - device.memory().free),
+        "headroom": capacity.headroom,
+        "pinned": pinned.capacity,
+    }
+    return Queued(layout, stores, state, units, memory)
+
+
+def _units(
+    model: TextModel,
+    state: ModelState,
+    lanes: LaneState,
+    stores: Stores,
+    device: Device,
+    arena: Arena,
+    pinned: Arena,
+    budget: Budget,
+    held: ExitStack,
+) -> QueuedUnits:
+    import torch
+
+    lane, count = device.lane(LaneRole.COMPUTE), budget.max_concurrency
+    ring = HostRing(count, pinned, arena)
+    words = -(-model.config.vocab_size // 32)
+    masks = TokenMasks(
+        pinned.take("mask_words", (count, words), torch.int32).zero_(),
+        pinned.take("mask_active", (count,), torch.bool).zero_(),
+    )
+    chunks = ChunkRunner(
+        model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk
+    )
+    rounds = Rounds(model, state, lanes, ring, masks, arena, count)
+    warm_up(rounds, ring, lanes, state, count, scratch=stores.slots.scratch)
+    lane.synchronize()
+    rounds.capture(device, lane)
+    launcher = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
+    return QueuedUnits(model, lanes, chunks, launcher, lane, held)
+
+
+def warm_up(
+    rounds: Rounds, ring: HostRing, lanes: LaneState, state: ModelState, count: int, scratch: int
+) -> None:
+    """Run every body once, on page 0 and from slot 0 into the scratch slot, and leave no trace.
+
+    Whatever compiles or sets itself up at a first call does so here.
+    """
+    lanes.tables.block_tables.zero_()
+    for size in range(1, count + 1):
+        rows = [(lane, 0, 0, 0, scratch, 0) for lane in range(size)]
+        for part in (Part.GREEDY, Part.DRAWN):
+            ring.write(rows, [])
+            rounds.run(size, part)
+        ring.write(rows, [])
+        rounds.run(size, Part.FINISH, rounds.run(size, Part.FORWARD).logits)
+    lanes.tables.block_tables.fill_(-1)
+    lanes.counts.generated.zero_()
+    state.clear_slot(scratch)
+
+
+def _pinned_bytes(sizes: LaneSizes, budget: Budget) -> int:
+    masks = sizes.lanes * (sizes.vocab // 8 + 64)
+    return sizes.pinned_bytes() + feed_bytes(budget.prefill_chunk) + masks + 2 * _RING_BYTES

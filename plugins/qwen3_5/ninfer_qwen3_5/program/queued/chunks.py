@@ -1,0 +1,134 @@
+"""Chunks of one sequence: inputs packed into one copy, the model enqueued, nothing waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.ops.contracts.values import PagedRows
+from ninfer_qwen3_5.model.routes import ChunkRoute, Route, StepRoute
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.positions import rotary_positions
+from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.sequence import Sequence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ninfer_core.device.base import Arena, Event, Lane
+    from ninfer_core.store.block_tables import BlockTables
+
+_FEEDS = 4
+"""Chunks whose inputs may be on their way at once."""
+_SCALARS = 8
+
+
+def feed_words(chunk: int) -> int:
+    """i32 words of one chunk's inputs: ids, three rows of positions, scalars."""
+    return 4 * chunk + _SCALARS
+
+
+def feed_bytes(chunk: int) -> int:
+    return _FEEDS * 4 * feed_words(chunk) + 4096
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One place of the queue: pinned words, their device copy, and when it was last used."""
+
+    pinned: Tensor
+    device: Tensor
+    used: Event | None = None
+
+
+class ChunkRunner:
+    """Runs tokens of one sequence past its frontier, from one state slot into another."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        state: ModelState,
+        lanes: LaneState,
+        tables: BlockTables,
+        lane: Lane,
+        pinned: Arena,
+        arena: Arena,
+        chunk: int,
+    ) -> None:
+        import torch
+
+        self._model = model
+        self._state = state
+        self._lanes = lanes
+        self._host_tables = tables
+        self._lane = lane
+        words = feed_words(chunk)
+        self._feeds = [
+            _Feed(
+                pinned.take(f"feed.{place}", (words,), torch.int32),
+                arena.take(f"feed.{place}", (words,), torch.int32),
+            )
+            for place in range(_FEEDS)
+        ]
+        self._next = 0
+        self._chunk = chunk
+
+    def run(
+        self, sequence: Sequence, tokens: list[int], start: int, source: int, target: int
+    ) -> Tensor:
+        """Enqueue ``tokens`` from position ``start`` on, by the chunk route; residual [n, H]."""
+        self._state.copy_slot(source, target)
+        self._lanes.send_row(self._host_tables, sequence.row)
+        return self._enqueue(sequence, tokens, start, target, None)
+
+    def step(self, sequence: Sequence, token: int, start: int, source: int, target: int) -> None:
+        """Enqueue one token by the decode route."""
+        self._lanes.send_row(self._host_tables, sequence.row)
+        self._enqueue(sequence, [token], start, target, source)
+
+    def _enqueue(
+        self, sequence: Sequence, tokens: list[int], start: int, target: int, source: int | None
+    ) -> Tensor:
+        count = len(tokens)
+        scalars = [sequence.row, start, count, target, source or 0]
+        words, feed = self._send(sequence, tokens, start, scalars)
+        ids, positions = words[:count], words[count : 4 * count].view(3, count)
+        row, began, live, to, out_of = (
+            words[4 * count + place : 4 * count + place + 1] for place in range(len(scalars))
+        )
+        rows = PagedRows(self._lanes.tables.block_tables, row, began, live, count)
+        place = self._model.place(rows, positions)
+        route: Route
+        if source is None:
+            route = ChunkRoute(self._model.ops, place, to.long())
+        else:
+            route = StepRoute(self._model.ops, place, out_of.long(), to.long())
+        residual = self._model.forward(ids, route, self._state)
+        feed.used = self._lane.record()
+        return residual
+
+    def _send(
+        self, sequence: Sequence, tokens: list[int], start: int, scalars: list[int]
+    ) -> tuple[Tensor, _Feed]:
+        """Pack the inputs and copy them to the device, once the place is free again."""
+        import torch
+
+        count = len(tokens)
+        if count > self._chunk:
+            raise EngineFailure(
+                f"a chunk of {count} tokens was launched; {self._chunk} is the most"
+            )
+        feed = self._feeds[self._next]
+        self._next = (self._next + 1) % _FEEDS
+        if feed.used is not None:
+            feed.used.wait()
+        total = 4 * count + len(scalars)
+        feed.pinned[:count] = torch.tensor(tokens, dtype=torch.int32)
+        placed = feed.pinned[count : 4 * count].view(3, count)
+        placed.copy_(rotary_positions(sequence, start, start + count))
+        feed.pinned[4 * count : total] = torch.tensor(scalars, dtype=torch.int32)
+        words = feed.device[:total]
+        words.copy_(feed.pinned[:total], non_blocking=True)
+        return words, feed

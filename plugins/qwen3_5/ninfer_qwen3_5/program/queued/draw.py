@@ -1,0 +1,90 @@
+"""The first token after a prompt, drawn from the last row of its last chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.frontend import ColumnState
+from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, TokenMasks
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.queued.launches import Drawing
+from ninfer_qwen3_5.program.queued.results import ComingDraw, ComingLogprobs
+from ninfer_qwen3_5.program.units import UnitRow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ninfer_core.device.base import Lane
+
+
+class LastRowDraw:
+    """Enqueues the head at once; masks and the draw at ``finish``."""
+
+    def __init__(
+        self, model: TextModel, lanes: LaneState, row: UnitRow, residual_1H: Tensor, lane: Lane
+    ) -> None:
+        import torch
+
+        self._model = model
+        self._lanes = lanes
+        self._row = row
+        self._lane = lane
+        with torch.inference_mode():
+            self._logits = model.logits(residual_1H)
+        self._drawn: ComingDraw | None = None
+        self._listed: ComingLogprobs | None = None
+
+    def finish(self) -> list[bool]:
+        import torch
+
+        with torch.inference_mode():
+            masks, dead = self._fill()
+            drawn = self._draw(masks)
+            self._drawn = ComingDraw.of(drawn, self._lane)
+            top = self._row.work.sequence.request.rules.logprobs
+            if top is not None:
+                listed = self._model.ops.logprobs(self._logits, drawn.tokens, top)
+                self._listed = ComingLogprobs.of(listed, [top], self._lane)
+        return [dead]
+
+    def wait(self) -> Drawing:
+        assert self._drawn is not None
+        return self._drawn.wait()
+
+    def logprobs(self, token_ids: list[int]) -> list[tuple[TokenLogprobs, ...]]:
+        return [()] if self._listed is None else self._listed.wait(token_ids)
+
+    def _draw(self, masks: TokenMasks | None) -> Drawn:
+        """Draw, and leave the token where the next round looks for it."""
+        import torch
+
+        work, lanes, device = self._row.work, self._lanes, self._logits.device
+        row = torch.tensor([work.sequence.row], device=device)
+        position = torch.tensor([work.start + work.executed], dtype=torch.int32, device=device)
+        drawn = self._model.ops.draw_rows(
+            self._logits,
+            self._model.addressable,
+            lanes.settings,
+            lanes.counts,
+            row,
+            position,
+            DrawPurpose.PREFILL,
+            masks,
+        )
+        lanes.tables.tokens.index_copy_(0, row, drawn.tokens)
+        once = torch.ones(1, dtype=torch.int32, device=device)
+        self._model.ops.count_tokens(lanes.counts, row, drawn.tokens.view(1, 1), once)
+        return drawn
+
+    def _fill(self) -> tuple[TokenMasks | None, bool]:
+        if self._row.masks is None:
+            return None, False
+        import torch
+
+        words = torch.zeros((1, -(-self._logits.shape[1] // 32)), dtype=torch.int32)
+        (column,) = self._row.masks.fill((), words.numpy().view("uint32"))
+        active = torch.tensor([column is ColumnState.READY])
+        device = self._logits.device
+        return TokenMasks(words.to(device), active.to(device)), column is ColumnState.DEAD_END

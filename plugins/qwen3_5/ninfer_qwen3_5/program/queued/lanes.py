@@ -1,0 +1,115 @@
+"""What the device keeps per lane between units: next tokens, block tables, counts, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from ninfer_core.ops.contracts.rounds import LaneTables
+from ninfer_core.ops.contracts.values import SamplingRows, TokenCounts
+from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED, sampling_rows
+from ninfer_qwen3_5.program.sequence import Sequence
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ninfer_core.device.base import Arena, Device
+    from ninfer_core.store.block_tables import BlockTables
+
+_SETTING_TYPES = {"top_k": "int32", "banned_before": "int32", "seeds": "int64"}
+_LISTS = {
+    "bias_ids": (MAX_BIASED, "int32", -1),
+    "bias": (MAX_BIASED, "float32", 0.0),
+    "banned_ids": (MAX_BANNED, "int32", -1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSizes:
+    """C lanes, pages of a block table, vocabulary rows."""
+
+    lanes: int
+    pages: int
+    vocab: int
+
+    def device_bytes(self) -> int:
+        """An upper bound of what :class:`LaneState` takes from its arena."""
+        per_lane = self.vocab * 5 + self.pages * 4 + MAX_BIASED * 8 + MAX_BANNED * 4 + 4096
+        return self.lanes * per_lane + (1 << 16)
+
+    def pinned_bytes(self) -> int:
+        per_lane = self.pages * 4 + MAX_BIASED * 8 + MAX_BANNED * 4 + 1024
+        return self.lanes * per_lane + (1 << 16)
+
+
+class LaneState:
+    """Device tensors by execution row, with the host's shadows of those that it writes.
+
+    A shadow is rewritten only for a row that no unit holds, so that no copy of it is pending.
+    """
+
+    def __init__(self, sizes: LaneSizes, device: Device, arena: Arena, pinned: Arena) -> None:
+        import torch
+
+        self._device = device
+        lanes = sizes.lanes
+        self.host_tables = pinned.take("block_tables", (lanes, sizes.pages), torch.int32).fill_(-1)
+        self.tables = LaneTables(
+            arena.take("tokens", (lanes,), torch.int32).zero_(),
+            arena.take("block_tables", (lanes, sizes.pages), torch.int32).fill_(-1),
+        )
+        self.counts = TokenCounts(
+            arena.take("generated", (lanes, sizes.vocab), torch.int32).zero_(),
+            arena.take("prompt", (lanes, sizes.vocab), torch.bool).zero_(),
+        )
+        self.settings = _settings(lanes, arena)
+        self._shadow = _settings(lanes, pinned)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Take over a row: its settings, the prompt's tokens, and what it generated before."""
+        row, request = sequence.row, sequence.request
+        fresh = sampling_rows([sequence])
+        for field in fields(SamplingRows):
+            shadow = getattr(self._shadow, field.name)[row]
+            value = getattr(fresh, field.name)[0]
+            if value.dim():
+                shadow.fill_(_LISTS[field.name][2])
+                shadow[: value.shape[0]] = value
+            else:
+                shadow.copy_(value)
+            getattr(self.settings, field.name)[row].copy_(shadow, non_blocking=True)
+        self.counts.generated[row].zero_()
+        self.counts.prompt[row].zero_()
+        if request.sampling.penalised:
+            self.counts.prompt[row, self._indices(request.prepared.token_ids)] = True
+            for token in sequence.generated:
+                self.counts.generated[row, token] += 1
+
+    def add_count(self, row: int, tokens: Rows[int], amount: int) -> None:
+        """Correct the counts of tokens that were accepted without a draw, or drawn in vain."""
+        for token in tokens:
+            self.counts.generated[row, token] += amount
+
+    def send_row(self, tables: BlockTables, row: int) -> None:
+        """Copy one row of the host's block table whole."""
+        tables.take_row(row)
+        self.tables.block_tables[row].copy_(self.host_tables[row], non_blocking=True)
+
+    def _indices(self, ids: Any) -> Tensor:
+        import torch
+
+        return torch.from_numpy(ids).long().to(self._device.torch_device)
+
+
+def _settings(lanes: int, arena: Arena) -> SamplingRows:
+    import torch
+
+    def take(name: str) -> Tensor:
+        width, kind, fill = _LISTS.get(name, (0, _SETTING_TYPES.get(name, "float32"), 0))
+        dtype: torch.dtype = getattr(torch, kind)
+        shape = (lanes, width) if width else (lanes,)
+        return arena.take(f"settings.{name}", shape, dtype).fill_(fill)
+
+    return SamplingRows(**{field.name: take(field.name) for field in fields(SamplingRows)})

@@ -1,0 +1,124 @@
+"""Units on a device with a queue (``program.units.Units``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_core.contract.units import Launched, UnitKind
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.queued.chunks import ChunkRunner
+from ninfer_qwen3_5.program.queued.decode import RoundLauncher
+from ninfer_qwen3_5.program.queued.draw import LastRowDraw
+from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, DrawnLaunch, ForcedLaunch
+from ninfer_qwen3_5.program.queued.scores import PromptScores
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.work import RowWork
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ninfer_core.device.base import Lane
+
+
+class QueuedUnits:
+    """See :class:`ninfer_qwen3_5.program.units.Units`. ``held`` is released at the end, last in
+    first out: the thread leaves the lane that it entered."""
+
+    rounds_ahead = 1
+
+    def __init__(
+        self,
+        model: TextModel,
+        lanes: LaneState,
+        chunks: ChunkRunner,
+        rounds: RoundLauncher,
+        lane: Lane,
+        held: ExitStack,
+    ) -> None:
+        self._model = model
+        self._lanes = lanes
+        self._chunks = chunks
+        self._rounds = rounds
+        self._lane = lane
+        self._held = held
+
+    def admit(self, sequence: Sequence) -> None:
+        self._lanes.admit(sequence)
+
+    def prefill(self, row: UnitRow, *, draws: bool, advance: Callable[[RowWork], None]) -> Launched:
+        residual = self._run(row.work)
+        scores = PromptScores(self._model, row.work, residual, self._lane)
+        if not draws:
+            return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
+        draw = LastRowDraw(self._model, self._lanes, row, residual[-1:], self._lane)
+        row.work.counted = True
+        return DrawnLaunch(UnitKind.PREFILL, [row], draw.finish, draw.wait, draw.logprobs, scores)
+
+    def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:
+        work, sequence = row.work, row.work.sequence
+        if work.start < sequence.prompt_length:
+            self._run(work)
+        else:
+            self._step_through(work)
+        return ChunkLaunch(UnitKind.REPLAY, row, _nothing, advance)
+
+    def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
+        return self._rounds.launch(rows)
+
+    def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
+        for row, forced in zip(rows, tokens, strict=True):
+            sequence, work = row.work.sequence, row.work
+            waiting = sequence.tokens(sequence.frontier, sequence.ledger_length)
+            run = [*waiting, *forced][: work.executed]
+            if len(waiting) != 1 or len(run) != work.executed:
+                raise EngineFailure("a control unit needs exactly one token not yet run")
+            self._run(work, run)
+        return ForcedLaunch(rows, tokens)
+
+    def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
+        for work, row in zip(works, tokens, strict=True):
+            if not work.counted and work.sequence.request.sampling.penalised:
+                self._lanes.add_count(work.sequence.row, row, 1)
+
+    def dropped(self, work: RowWork, tokens: Rows[int]) -> None:
+        if work.counted and work.sequence.request.sampling.penalised:
+            self._lanes.add_count(work.sequence.row, tokens, -1)
+
+    def close(self) -> None:
+        """Wait for what is enqueued and leave the lane. Idempotent."""
+        try:
+            self._lane.synchronize()
+        finally:
+            self._held.close()
+
+    def _run(self, work: RowWork, tokens: list[int] | None = None) -> Tensor:
+        import torch
+
+        sequence, stop = work.sequence, work.start + work.executed
+        given = tokens if tokens is not None else sequence.tokens(work.start, stop)
+        with torch.inference_mode():
+            return self._chunks.run(sequence, given, work.start, work.source_slot, work.target_slot)
+
+    def _step_through(self, work: RowWork) -> None:
+        """Accepted tokens by the decode route; the last step leaves its state in the spare slot."""
+        import torch
+
+        sequence = work.sequence
+        with torch.inference_mode():
+            for step, token in enumerate(sequence.tokens(work.start, work.start + work.executed)):
+                if step:
+                    sequence.swap()
+                self._chunks.step(
+                    sequence, token, work.start + step, work.source_slot, work.target_slot
+                )
+
+
+def _nothing() -> tuple[TokenLogprobs, ...]:
+    return ()
