@@ -75,7 +75,7 @@ def test_prompt_logits_equal_the_oracle_for_one_to_three_splits(recorded, name, 
 def test_batched_decode_logits_equal_the_oracle_row_by_row(
     recorded, exact_logits, name, batch
 ) -> None:
-    """Where the oracle's own float32 is further than the tolerance from exact, that is the bound:
+    """Where the oracle's own float32 is further than the tolerance from exact, twice that is the bound:
     a chunk's triangular system can be that ill-conditioned."""
     case, recorder = recorded(name)
     driver = case.driver()
@@ -90,7 +90,7 @@ def test_batched_decode_logits_equal_the_oracle_row_by_row(
         for ids, logits in zip(before, recorder.blocks[-1], strict=True):
             exact = exact_logits(case, ids)[-1]
             noise = float((oracle_logits(case, ids)[-1] - exact).abs().max())
-            assert (logits - exact).abs().max() <= max(TOLERANCE, noise)
+            assert (logits - exact).abs().max() <= max(TOLERANCE, 2 * noise)
 
 
 def test_padding_rows_of_the_head_are_never_sampled(build_case, monkeypatch) -> None:
