@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ninfer_core.console import DebugOption, Meter, reported, say
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact.convert import ConversionReport
+
+_WEIGHTS = "How matrices are stored: bf16, fp32, fp8_e4m3fn_row_bf16 (fp8) or q4_g64_fp16 (q4)."
+_HEAD = "How embedding and head are stored; default: as the matrices, fp8 with q4."
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -21,22 +27,9 @@ def convert(
         Path, typer.Option("--output", "-o", metavar="OUT", help="The .ninfer file to write.")
     ],
     recipe: Annotated[
-        str,
-        typer.Option(
-            "--weights",
-            "--recipe",
-            metavar="FORMAT",
-            help="How matrices are stored: bf16, fp32, fp8_e4m3fn_row_bf16 (fp8) or "
-            "q4_g64_fp16 (q4).",
-        ),
+        str, typer.Option("--weights", "--recipe", metavar="FORMAT", help=_WEIGHTS)
     ] = "bf16",
-    head: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="How embedding and head are stored; default: as the matrices, fp8 with q4.",
-        ),
-    ] = None,
+    head: Annotated[str | None, typer.Option(metavar="FORMAT", help=_HEAD)] = None,
     components: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Components to carry; default: all that there are."),
@@ -77,13 +70,16 @@ def convert(
         if as_json:
             typer.echo(json.dumps(report.to_json()))
             return
-        parts = f" in {report.files} files" if report.files > 1 else ""
-        typer.echo(
-            f"{report.path}: {report.name}, {report.architecture}, recipe {report.recipe}, "
-            f"{', '.join(report.components)}; {report.tensors} tensors, "
-            f"{report.bytes / 1e6:.1f} MB{parts}, "
-            f"worst rms error {report.max_rms_relative_error:.3g}"
-        )
+        typer.echo(_line(report))
+
+
+def _line(report: ConversionReport) -> str:
+    parts = f" in {report.files} files" if report.files > 1 else ""
+    return (
+        f"{report.path}: {report.name}, {report.architecture}, recipe {report.recipe}, "
+        f"{', '.join(report.components)}; {report.tensors} tensors, "
+        f"{report.bytes / 1e6:.1f} MB{parts}, worst rms error {report.max_rms_relative_error:.3g}"
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:
