@@ -7,9 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ninfer_core.ops.backend import OpBackend
-from ninfer_ops_triton import gdn
+from ninfer_ops_triton import gdn, rounds, sampling
 
-SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (gdn.OPS,)
+SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
+    gdn.OPS,
+    rounds.OPS,
+    sampling.OPS,
+)
 """The ``OPS`` of each module that implements some: op name to function."""
 
 BACKEND = OpBackend(

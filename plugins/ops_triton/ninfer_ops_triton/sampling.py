@@ -1,0 +1,192 @@
+"""Laws, log-probabilities, acceptance of drafts and counts, as torch code on the device.
+
+Nothing here waits for the device or looks at a value on the host, so all of it can be captured.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from ninfer_core.ops.contracts.values import (
+    Acceptance,
+    DraftLaw,
+    DrawPurpose,
+    LogprobRows,
+    SamplingRows,
+    TokenCounts,
+)
+from ninfer_core.ops.reference.logits import nonfinite_rows
+from ninfer_ops_triton import draws
+from ninfer_ops_triton.kernels import argmax, philox
+from ninfer_ops_triton.launch import launch
+
+FULL = float(1 << 44)
+"""A probability of 1 as a whole mass: sums over a vocabulary stay below 2^62."""
+
+
+def sampling_law(logits: Tensor, rows: SamplingRows) -> Tensor:
+    width = logits.shape[0] // rows.temperature.shape[0]
+
+    def column(values: Tensor) -> Tensor:
+        return values.repeat_interleave(width).unsqueeze(1)
+
+    # Adding 0 makes the two zeros one, which a sort by bits would tell apart.
+    sorted_logits, order = (logits + 0.0).sort(dim=1, descending=True, stable=True)
+    temperature, top_k = column(rows.temperature), column(rows.top_k)
+    rank = torch.arange(logits.shape[1], device=logits.device)
+    greedy = temperature <= 0
+    keep = (rank < torch.where(greedy, 1, top_k)) | (~greedy & (top_k <= 0))
+    top = sorted_logits[:, :1]
+    keep &= top.isfinite()
+    below = (sorted_logits - top) / torch.where(greedy, 1.0, temperature)
+    weights = torch.where(sorted_logits == top, 0.0, below).exp().masked_fill(~keep, 0.0)
+    masses = _masses(weights)
+    sums, top_p = masses.cumsum(1), column(rows.top_p).double()
+    nucleus = (sums - masses < top_p * sums[:, -1:].double()) | (top_p >= 1) | (rank == 0)
+    nucleus &= weights >= column(rows.min_p)
+    kept = masses.masked_fill(~(nucleus | greedy), 0)
+    # From whole masses, because the order of a float sum over a row depends on how many rows are.
+    law = kept.double() / kept.sum(1, keepdim=True).clamp_min(1).double()
+    return torch.zeros_like(logits).scatter_(1, order, law.float())
+
+
+def logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:
+    law = logits.float().log_softmax(1)
+    chosen = law.gather(1, tokens.long().unsqueeze(1)).squeeze(1)
+    if not top:
+        empty = law.new_empty((law.shape[0], 0))
+        return LogprobRows(chosen, empty.int(), empty)
+    # Distinct integers in the order asked for: topk alone may take any of equal values.
+    ids = _codes(law).topk(min(top, law.shape[1]), dim=1).indices
+    return LogprobRows(chosen, ids.int(), law.gather(1, ids))
+
+
+def accept_drafts(
+    laws: Tensor,
+    drafts: Tensor,
+    live: Tensor,
+    draft_law: DraftLaw | None,
+    seeds: Tensor,
+    positions: Tensor,
+) -> Acceptance:
+    target = laws.view(drafts.shape[0], drafts.shape[1] + 1, -1)
+    if draft_law is None:
+        return _match(target, drafts, live, seeds, positions)
+    return _test(target, drafts, live, _dense(draft_law, target.shape[2]), seeds, positions)
+
+
+def count_tokens(counts: TokenCounts, lanes: Tensor, tokens: Tensor, accepted: Tensor) -> None:
+    columns = torch.arange(tokens.shape[1], device=tokens.device)
+    taken = columns < accepted.unsqueeze(1)
+    places = lanes.unsqueeze(1) * counts.generated.shape[1] + tokens.masked_fill(~taken, 0)
+    counts.generated.view(-1).index_add_(0, places.flatten(), taken.flatten().int())
+
+
+def numbers(seeds: Tensor, positions: Tensor, purpose: DrawPurpose) -> Tensor:
+    """The 24 bits of uniform numbers, i64 of positions' length: a multiple of that of seeds."""
+    count = positions.shape[0]
+    out = torch.empty(count, dtype=torch.int64, device=positions.device)
+    launch(
+        philox.numbers, (1,), seeds, positions, out, int(purpose), count // seeds.shape[0], count,
+        BLOCK=triton.next_power_of_2(count), dependent=True,
+    )  # fmt: skip
+    return out
+
+
+def _match(
+    target: Tensor, drafts: Tensor, live: Tensor, seeds: Tensor, positions: Tensor
+) -> Acceptance:
+    """One-hot drafts: draw as plain decoding would; a draft stands while it is what was drawn."""
+    shape = target.shape[:2]
+    drawn = _draw(target, numbers(seeds, positions, DrawPurpose.DECODE).view(shape))
+    accepted = _leading(drawn[:, :-1] == drafts, live)
+    tokens = drawn.gather(1, accepted.unsqueeze(1)).squeeze(1)
+    return Acceptance(accepted.int(), tokens.int())
+
+
+def _test(
+    target: Tensor, drafts: Tensor, live: Tensor, q: Tensor, seeds: Tensor, positions: Tensor
+) -> Acceptance:
+    """Drafts drawn from q [B, K, V]: accept with min(1, p/q), else draw from what q left over."""
+    shape = target.shape[:2]
+    accept, correction, bonus = (
+        numbers(seeds, positions, purpose).view(shape)
+        for purpose in (DrawPurpose.ACCEPT, DrawPurpose.CORRECTION, DrawPurpose.BONUS)
+    )
+    chosen = drafts.long().clamp_min(0).unsqueeze(2)
+    p_draft, q_draft = (law.gather(2, chosen).squeeze(2) for law in (target[:, :-1], q))
+    accepted = _leading(accept[:, :-1].float() * 2.0**-24 * q_draft < p_draft, live)
+    law = _at(target, accepted)
+    rest = (law - _at(q, accepted.clamp_max(q.shape[1] - 1))).clamp_min(0)
+    rejected = accepted < live
+    left = rejected & (rest.sum(1) > 0)
+    place = accepted.unsqueeze(1)
+    tokens = _draw(
+        torch.where(left.unsqueeze(1), rest, law),
+        torch.where(rejected.unsqueeze(1), correction.gather(1, place), bonus.gather(1, place))
+        .squeeze(1),
+    )  # fmt: skip
+    return Acceptance(accepted.int(), tokens.int())
+
+
+def _draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """First index whose cumulated weight exceeds the number's share of the sum; 0 without mass.
+
+    weights [..., V], the numbers' 24 bits i64[...]. Masses are whole, so sums have no rounding that
+    could depend on how a device adds.
+    """
+    sums = _masses(weights).cumsum(-1)
+    total = sums[..., -1:]
+    bits = uniform.unsqueeze(-1)
+    wanted = bits * (total >> 24) + ((bits * (total & 0xFFFFFF)) >> 24)
+    index = torch.searchsorted(sums, wanted, right=True).squeeze(-1)
+    return index.masked_fill(index == weights.shape[-1], 0)
+
+
+def _masses(weights: Tensor) -> Tensor:
+    """Weights up to 1 in whole units of 2^-44, i64; NaN is none."""
+    return (weights.double() * FULL).nan_to_num(0.0).long()
+
+
+def _at(rows: Tensor, places: Tensor) -> Tensor:
+    """``rows[b, places[b]]`` of [B, K, V]."""
+    index = places.view(-1, 1, 1).expand(-1, 1, rows.shape[2])
+    return rows.gather(1, index).squeeze(1)
+
+
+def _leading(passed: Tensor, live: Tensor) -> Tensor:
+    """How many of the first ``live`` columns of bool[B, K] pass before one fails: i64[B]."""
+    columns = torch.arange(passed.shape[1], device=passed.device)
+    return (passed & (columns < live.unsqueeze(1))).long().cumprod(1).sum(1)
+
+
+def _dense(law: DraftLaw, vocabulary: int) -> Tensor:
+    """f32[B, K, V] of a law on its support."""
+    dense = law.probs.new_zeros((*law.probs.shape[:2], vocabulary))
+    probs = law.probs.masked_fill(law.ids < 0, 0)
+    return dense.scatter_add_(2, law.ids.clamp_min(0).long(), probs)
+
+
+def _codes(values: Tensor) -> Tensor:
+    """fp32 [T, V] as distinct i64, ordered by value, ties by lower id first; see kernels/argmax."""
+    bits = (values + 0.0).view(torch.int32)
+    keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    ids = torch.arange(values.shape[1], device=values.device)
+    codes: Tensor = (keys << argmax.ID_BITS.value) | (argmax.LAST_ID.value - ids)
+    return codes
+
+
+OPS = {
+    # The reference neither waits nor branches on values: one piece of code for one job.
+    "nonfinite_rows": nonfinite_rows,
+    "process_logits": draws.process_logits,
+    "sampling_law": sampling_law,
+    "sample_tokens": draws.sample_tokens,
+    "argmax_rows": draws.argmax_rows,
+    "draw_rows": draws.draw_rows,
+    "logprobs": logprobs,
+    "accept_drafts": accept_drafts,
+    "count_tokens": count_tokens,
+}
