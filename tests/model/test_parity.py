@@ -75,8 +75,8 @@ def test_prompt_logits_equal_the_oracle_for_one_to_three_splits(recorded, name, 
 def test_batched_decode_logits_equal_the_oracle_row_by_row(
     recorded, exact_logits, name, batch
 ) -> None:
-    """Where the oracle's own float32 is further than the tolerance from exact, twice that is the bound:
-    a chunk's triangular system can be that ill-conditioned."""
+    """Where the oracle's own float32 is further than the tolerance from exact, twice that is the
+    bound: a chunk's triangular system can be that ill-conditioned."""
     case, recorder = recorded(name)
     driver = case.driver()
     lengths = [1, 5, 63, 64, 65, 100, 129, 30][:batch]
