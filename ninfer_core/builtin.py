@@ -69,9 +69,21 @@ def ninfer_weight_formats() -> Iterable[WeightFormatEntry]:
 
 @hookimpl
 def ninfer_kv_formats() -> Iterable[KvFormatEntry]:
-    """Offer the two plain formats."""
+    """Offer the two plain formats and the two with scales."""
     yield KvFormatEntry(name="bf16", summary="bfloat16 values", dtype="bfloat16", bits_per_value=16)
     yield KvFormatEntry(name="fp32", summary="float32 values", dtype="float32", bits_per_value=32)
+    yield KvFormatEntry(
+        name="int8",
+        summary="8-bit codes, a float32 scale for each 64 values",
+        dtype="int8",
+        bits_per_value=8.5,
+    )
+    yield KvFormatEntry(
+        name="fp8",
+        summary="E4M3 codes, a float32 scale for each head of 256 values",
+        dtype="float8_e4m3fn",
+        bits_per_value=8.125,
+    )
 
 
 @hookimpl

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ninfer_core import hookimpl
-from ninfer_core.hookspecs import OpBackendEntry
+from ninfer_core.hookspecs import DeviceFacts, OpBackendEntry, Verdict
+
+OLDEST_CAPABILITY = (8, 0)
 
 
 @hookimpl
@@ -16,6 +18,16 @@ def ninfer_op_backends() -> Iterable[OpBackendEntry]:
         summary="Triton kernels for NVIDIA GPUs",
         device_kinds=("cuda",),
         load="ninfer_ops_triton.backend:BACKEND",
-        unavailable="this version of ninfer-ops-triton holds no kernels yet",
+        accepts=_accepts,
         priority=10,
+    )
+
+
+def _accepts(facts: DeviceFacts) -> Verdict:
+    capability = facts.compute_capability or (0, 0)
+    if capability >= OLDEST_CAPABILITY:
+        return Verdict.yes()
+    return Verdict.no(
+        f"{facts.model or 'the device'} has compute capability {capability[0]}.{capability[1]}; "
+        "8.0 or newer is needed"
     )
