@@ -34,6 +34,15 @@ def feed_bytes(chunk: int) -> int:
     return _FEEDS * 4 * feed_words(chunk) + 4096
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkRun:
+    """Enqueued tokens: their residual rows [n, H], and the position after them as i32[1] on the
+    device."""
+
+    residual: Tensor
+    stop: Tensor
+
+
 @dataclass(slots=True)
 class _Feed:
     """One place of the queue: pinned words, their device copy, and when it was last used."""
@@ -77,8 +86,8 @@ class ChunkRunner:
 
     def run(
         self, sequence: Sequence, tokens: list[int], start: int, source: int, target: int
-    ) -> Tensor:
-        """Enqueue ``tokens`` from position ``start`` on, by the chunk route; residual [n, H]."""
+    ) -> ChunkRun:
+        """Enqueue ``tokens`` from position ``start`` on, by the chunk route."""
         self._state.copy_slot(source, target)
         self._lanes.send_row(self._host_tables, sequence.row)
         return self._enqueue(sequence, tokens, start, target, None)
@@ -90,12 +99,12 @@ class ChunkRunner:
 
     def _enqueue(
         self, sequence: Sequence, tokens: list[int], start: int, target: int, source: int | None
-    ) -> Tensor:
+    ) -> ChunkRun:
         count = len(tokens)
-        scalars = [sequence.row, start, count, target, source or 0]
+        scalars = [sequence.row, start, count, target, source or 0, start + count]
         words, feed = self._send(sequence, tokens, start, scalars)
         ids, positions = words[:count], words[count : 4 * count].view(3, count)
-        row, began, live, to, out_of = (
+        row, began, live, to, out_of, end = (
             words[4 * count + place : 4 * count + place + 1] for place in range(len(scalars))
         )
         rows = PagedRows(self._lanes.tables.block_tables, row, began, live, count)
@@ -107,7 +116,7 @@ class ChunkRunner:
             route = StepRoute(self._model.ops, place, out_of.long(), to.long())
         residual = self._model.forward(ids, route, self._state)
         feed.used = self._lane.record()
-        return residual
+        return ChunkRun(residual, end)
 
     def _send(
         self, sequence: Sequence, tokens: list[int], start: int, scalars: list[int]

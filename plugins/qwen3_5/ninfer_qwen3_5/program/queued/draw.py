@@ -8,14 +8,13 @@ from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, TokenMasks
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.queued.chunks import ChunkRun
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import Drawing
 from ninfer_qwen3_5.program.queued.results import ComingDraw, ComingLogprobs
 from ninfer_qwen3_5.program.units import UnitRow
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ninfer_core.device.base import Lane
 
 
@@ -23,7 +22,7 @@ class LastRowDraw:
     """Enqueues the head at once; masks and the draw at ``finish``."""
 
     def __init__(
-        self, model: TextModel, lanes: LaneState, row: UnitRow, residual_1H: Tensor, lane: Lane
+        self, model: TextModel, lanes: LaneState, row: UnitRow, run: ChunkRun, lane: Lane
     ) -> None:
         import torch
 
@@ -31,8 +30,9 @@ class LastRowDraw:
         self._lanes = lanes
         self._row = row
         self._lane = lane
+        self._position = run.stop
         with torch.inference_mode():
-            self._logits = model.logits(residual_1H)
+            self._logits = model.logits(run.residual[-1:])
         self._drawn: ComingDraw | None = None
         self._listed: ComingLogprobs | None = None
 
@@ -58,24 +58,20 @@ class LastRowDraw:
 
     def _draw(self, masks: TokenMasks | None) -> Drawn:
         """Draw, and leave the token where the next round looks for it."""
-        import torch
-
-        work, lanes, device = self._row.work, self._lanes, self._logits.device
-        row = torch.tensor([work.sequence.row], device=device)
-        position = torch.tensor([work.start + work.executed], dtype=torch.int32, device=device)
+        lanes = self._lanes
+        row = lanes.index(self._row.work.sequence.row)
         drawn = self._model.ops.draw_rows(
             self._logits,
             self._model.addressable,
             lanes.settings,
             lanes.counts,
             row,
-            position,
+            self._position,
             DrawPurpose.PREFILL,
             masks,
         )
         lanes.tables.tokens.index_copy_(0, row, drawn.tokens)
-        once = torch.ones(1, dtype=torch.int32, device=device)
-        self._model.ops.count_tokens(lanes.counts, row, drawn.tokens.view(1, 1), once)
+        self._model.ops.count_tokens(lanes.counts, row, drawn.tokens.view(1, 1), lanes.once)
         return drawn
 
     def _fill(self) -> tuple[TokenMasks | None, bool]:

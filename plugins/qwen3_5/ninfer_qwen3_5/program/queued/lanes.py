@@ -64,8 +64,15 @@ class LaneState:
             arena.take("generated", (lanes, sizes.vocab), torch.int32).zero_(),
             arena.take("prompt", (lanes, sizes.vocab), torch.bool).zero_(),
         )
+        self._indices = arena.take("lanes", (lanes,), torch.int64)
+        self._indices.copy_(torch.arange(lanes))
+        self.once = arena.take("once", (1,), torch.int32).fill_(1)
         self.settings = _settings(lanes, arena)
         self._shadow = _settings(lanes, pinned)
+
+    def index(self, row: int) -> Tensor:
+        """A row's number as i64[1] on the device."""
+        return self._indices[row : row + 1]
 
     def admit(self, sequence: Sequence) -> None:
         """Take over a row: its settings, the prompt's tokens, and what it generated before."""
@@ -83,7 +90,7 @@ class LaneState:
         self.counts.generated[row].zero_()
         self.counts.prompt[row].zero_()
         if request.sampling.penalised:
-            self.counts.prompt[row, self._indices(request.prepared.token_ids)] = True
+            self.counts.prompt[row, self._on_device(request.prepared.token_ids)] = True
             for token in sequence.generated:
                 self.counts.generated[row, token] += 1
 
@@ -97,7 +104,7 @@ class LaneState:
         tables.take_row(row)
         self.tables.block_tables[row].copy_(self.host_tables[row], non_blocking=True)
 
-    def _indices(self, ids: Any) -> Tensor:
+    def _on_device(self, ids: Any) -> Tensor:
         import torch
 
         return torch.from_numpy(ids).long().to(self._device.torch_device)

@@ -11,7 +11,7 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import Launched, UnitKind
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.queued.chunks import ChunkRunner
+from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
 from ninfer_qwen3_5.program.queued.draw import LastRowDraw
 from ninfer_qwen3_5.program.queued.lanes import LaneState
@@ -22,8 +22,6 @@ from ninfer_qwen3_5.program.units import UnitRow
 from ninfer_qwen3_5.program.work import RowWork
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ninfer_core.device.base import Lane
 
 
@@ -53,11 +51,11 @@ class QueuedUnits:
         self._lanes.admit(sequence)
 
     def prefill(self, row: UnitRow, *, draws: bool, advance: Callable[[RowWork], None]) -> Launched:
-        residual = self._run(row.work)
-        scores = PromptScores(self._model, row.work, residual, self._lane)
+        run = self._run(row.work)
+        scores = PromptScores(self._model, row.work, run.residual, self._lane)
         if not draws:
             return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
-        draw = LastRowDraw(self._model, self._lanes, row, residual[-1:], self._lane)
+        draw = LastRowDraw(self._model, self._lanes, row, run, self._lane)
         row.work.counted = True
         return DrawnLaunch(UnitKind.PREFILL, [row], draw.finish, draw.wait, draw.logprobs, scores)
 
@@ -98,7 +96,7 @@ class QueuedUnits:
         finally:
             self._held.close()
 
-    def _run(self, work: RowWork, tokens: list[int] | None = None) -> Tensor:
+    def _run(self, work: RowWork, tokens: list[int] | None = None) -> ChunkRun:
         import torch
 
         sequence, stop = work.sequence, work.start + work.executed
