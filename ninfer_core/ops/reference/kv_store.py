@@ -88,7 +88,8 @@ def encode(kind: str, rows: Tensor) -> tuple[Tensor, Tensor]:
     codes 0, so that whatever reads it sees NaN.
     """
     top = _LARGEST[kind]
-    groups = widen(rows).reshape(*rows.shape[:-1], -1, 64 if kind == "int8" else rows.shape[-1])
+    size = 64 if kind == "int8" else rows.shape[-1]
+    groups = widen(rows).reshape(*rows.shape[:-1], rows.shape[-1] // size, size)
     scales = (groups.abs().amax(-1) / top).float()
     scales = scales.where(groups.isfinite().all(-1), torch.nan)
     usable = (scales > 0).unsqueeze(-1)
@@ -104,7 +105,7 @@ def decode(kind: str, codes: Tensor, scales: Tensor | None, dtype: torch.dtype) 
     if kind not in _LARGEST:
         return codes
     scales = _scales_of(kind, scales)
-    groups = codes.to(dtype).view(*scales.shape, -1)
+    groups = codes.to(dtype).view(*scales.shape, codes.shape[-1] // scales.shape[-1])
     return (groups * scales.unsqueeze(-1)).flatten(-2)
 
 
