@@ -1,0 +1,129 @@
+"""Where each microsecond of a decode round goes, kernel by kernel.
+
+Usage: python bench/profile.py --geometry 9b [--weights bf16] [--batch 1] [--prompt 512]
+                               [--rounds 40] [--json FILE]
+
+Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
+and traces the device while all of them decode. A round is the kernels from one ``begin_round`` to
+the next; a kernel is told apart by its name and grid. Prints medians over the rounds: kernels by
+their share, and the gaps between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+FIRST_KERNEL = "begin"
+
+
+def trace(engine: Any, batch: int, prompt: int, rounds: int) -> list[dict[str, Any]]:
+    """Device events of about ``rounds`` rounds in which every row decodes."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from ninfer_core.contract.requests import GenerationOptions, PromptInput
+    from ninfer_core.contract.sampling import SamplingParams
+
+    options = GenerationOptions(
+        sampling=SamplingParams(temperature=0.0), max_new_tokens=16 * rounds, ignore_eos=True
+    )
+    prompts = [tuple((31 * i + 7 * row) % 5000 + 10 for i in range(prompt)) for row in range(batch)]
+    handles = [engine.submit(PromptInput(token_ids=ids), options) for ids in prompts]
+    streams = [iter(handle) for handle in handles]
+    for stream in streams:
+        for _, _event in zip(range(6), stream, strict=False):
+            pass
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _, _event in zip(range(rounds), streams[-1], strict=False):
+            pass
+        torch.cuda.synchronize()
+    for handle in handles:
+        handle.cancel()
+    for stream in streams:
+        for _event in stream:
+            pass
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    kinds = {"kernel", "gpu_memcpy", "gpu_memset"}
+    device = [event for event in events if event.get("cat") in kinds]
+    return sorted(device, key=lambda event: event["ts"])
+
+
+def split_rounds(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Whole rounds, each from its first kernel to the last before the next one's first."""
+    starts = [i for i, event in enumerate(events) if FIRST_KERNEL in event["name"]]
+    return [events[a:b] for a, b in zip(starts[1:-2], starts[2:-1], strict=True)]
+
+
+def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Medians over rounds of one length: time by kernel, time between kernels, whole rounds."""
+    usual = statistics.mode(len(one) for one in rounds)
+    alike = [one for one in rounds if len(one) == usual]
+    kernels: dict[str, list[float]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for place in range(usual):
+        event = alike[0][place]
+        grid = event.get("args", {}).get("grid", "")
+        key = f"{event['name'][:48]} {grid}"
+        counts[key] += 1
+        kernels[key].append(statistics.median(one[place]["dur"] for one in alike))
+    gaps = [
+        max(0.0, b["ts"] - a["ts"] - a["dur"])
+        for one in alike
+        for a, b in zip(one, one[1:], strict=False)
+    ]
+    spans = [one[-1]["ts"] + one[-1]["dur"] - one[0]["ts"] for one in alike]
+    periods = [
+        after[0]["ts"] - before[0]["ts"] for before, after in zip(rounds, rounds[1:], strict=False)
+    ]
+    table = [
+        {"kernel": key, "calls": counts[key], "us": round(sum(times), 2)}
+        for key, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))
+    ]
+    return {
+        "rounds": len(alike),
+        "kernels_per_round": usual,
+        "span_us": round(statistics.median(spans), 1),
+        "period_us": round(statistics.median(periods), 1),
+        "busy_us": round(sum(row["us"] for row in table), 1),
+        "gap_us_median": round(statistics.median(gaps), 3),
+        "table": table,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--geometry", required=True)
+    parser.add_argument("--weights", default="bf16")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    from ninfer_core import Engine
+    from ninfer_core.contract.engine import EngineOptions
+
+    suffix = "" if options.weights == "bf16" else f":{options.weights}"
+    settings = EngineOptions(devices=("cuda:0",), max_concurrency=options.batch, max_context=4096)
+    with Engine.open(f"geometry:{options.geometry}{suffix}", settings) as engine:
+        events = trace(engine, options.batch, options.prompt, options.rounds)
+    report = {"geometry": options.geometry, "weights": options.weights, "batch": options.batch}
+    report |= summarise(split_rounds(events))
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print({key: value for key, value in report.items() if key != "table"})
+    for row in report["table"][:40]:
+        print(f"{row['us']:9.1f} us {row['calls']:4d} x {row['kernel']}")
+
+
+if __name__ == "__main__":
+    main()
