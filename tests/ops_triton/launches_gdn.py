@@ -9,7 +9,7 @@ import torch
 from harness import Operands
 
 from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
-from ninfer_ops_triton import gdn
+from ninfer_ops_triton import gdn, gdn_prefill
 
 META = Operands(device="meta")
 KEY_HEADS, SIZE, SLOTS, WIDTH = 16, 128, 10, 4
@@ -86,9 +86,11 @@ def verify(heads: int, rows: int) -> None:
 
 
 def chunk(heads: int, tokens: int) -> None:
-    history, _ = pools(heads)
+    history, state = pools(heads)
     x = stacked(tokens, heads)[:, : channels(heads)]
-    gdn.causal_conv_chunk(x, META.empty(4, channels(heads)), history, rows_of(1))
+    qkv = gdn.causal_conv_chunk(x, META.empty(4, channels(heads)), history, rows_of(1))
+    gates = META.empty(tokens, heads)
+    gdn_prefill.gdn_chunk(qkv, gates, gates, state, rows_of(1), KEY_HEADS)
 
 
 LAUNCHES: dict[str, Callable[[], None]] = {

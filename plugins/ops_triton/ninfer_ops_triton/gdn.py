@@ -15,7 +15,7 @@ from ninfer_ops_triton.kernels import gdn_step as steps
 from ninfer_ops_triton.launch import cdiv, launch
 
 _CHANNELS = 256
-_CHUNK_TILE = (16, 256)
+_CHUNK_TILE = (8, 256)
 _GATES = 1024
 _STATE_WARPS = 8
 """Of programs that hold a head's state in registers: 64 of 128 x 128 fp32 a thread."""
