@@ -264,8 +264,9 @@ class EngineHarness:
         assert len(bound) == len(self.program.contexts.sequences), "a sequence has no request"
         in_flight = {r.sequence for r in residents if r.flying}
         assert in_flight == self.program.flying, "a row in flight has no request"
-        at_work = RUNNABLE | _MOVING
-        assert all(r.state in at_work or (r.flying and r.response.done) for r in residents)
+        finished = [r for r in residents if r.state not in RUNNABLE | _MOVING]
+        assert all(r.flying for r in finished), "a finished request keeps its lane"
+        assert all(r.response.done for r in finished), "an end waits for a round ahead"
 
     def _check_request(self, tracked: Tracked) -> None:
         record, ends = tracked.record, tracked.response.ends

@@ -65,6 +65,7 @@ class HarnessMachine(RuleBasedStateMachine):
     tally: ClassVar[Counter[str]] = Counter()
 
     keep_always = False
+    rounds_ahead = 0
 
     @initialize(config=configs, keep=st.booleans(), max_pending=st.integers(0, 5))
     def start(self, config: FakeConfig, keep: bool, max_pending: int) -> None:
@@ -72,7 +73,9 @@ class HarnessMachine(RuleBasedStateMachine):
         if self.keep_always:
             config = replace(config, state_lag=16, pause_kinds=BOTH, slots=6, pages=40)
         policy = KeepPolicy() if self.keep else OffPolicy()
-        self.harness = EngineHarness(config, policy=policy, max_pending=max_pending)
+        self.harness = EngineHarness(
+            config, policy=policy, max_pending=max_pending, rounds_ahead=self.rounds_ahead
+        )
         self.tally["rules"] += 1
 
     def teardown(self) -> None:
@@ -91,6 +94,8 @@ class HarnessMachine(RuleBasedStateMachine):
                 self.check_events(tracked)
         harness.check()
         self.edges.update(harness.edges)
+        self.tally["ahead"] += harness.program.journal.rounds_ahead
+        self.tally["void"] += harness.program.journal.void_rows
 
     def check_events(self, tracked: Tracked) -> None:
         ends = [e for e in tracked.events if e is tracked.response.terminal]

@@ -209,7 +209,7 @@ class EngineMachine(HarnessMachine):
             assert all(t.response.ends == 1 for t in harness.requests)
             self.settle()
             self.keep = False
-            self.harness = EngineHarness(harness.program.config)
+            self.harness = EngineHarness(harness.program.config, rounds_ahead=self.rounds_ahead)
 
 
 class AdoptingMachine(EngineMachine):
@@ -218,8 +218,18 @@ class AdoptingMachine(EngineMachine):
     keep_always = True
 
 
+class AheadMachine(EngineMachine):
+    """The same with one decode round behind the one that is not collected."""
+
+    rounds_ahead = 1
+
+
+class AheadAdoptingMachine(AdoptingMachine):
+    rounds_ahead = 1
+
+
 SETTINGS = settings(
-    max_examples=220,
+    max_examples=120,
     stateful_step_count=50,
     deadline=None,
     derandomize=True,
@@ -230,12 +240,18 @@ SETTINGS = settings(
 
 
 def test_engine_over_scarce_resources() -> None:
-    """At least 2,000 steps; every legal edge of the state table at least five times."""
+    """At least 2,000 steps; every legal edge of the state table at least five times, over Programs
+    that launch nothing ahead and over such that do."""
     EngineMachine.edges.clear()
     EngineMachine.tally.clear()
     run_state_machine_as_test(EngineMachine, settings=SETTINGS)
-    run_state_machine_as_test(AdoptingMachine, settings=settings(SETTINGS, max_examples=90))
+    run_state_machine_as_test(AheadMachine, settings=SETTINGS)
+    short = settings(SETTINGS, max_examples=45)
+    run_state_machine_as_test(AdoptingMachine, settings=short)
+    run_state_machine_as_test(AheadAdoptingMachine, settings=short)
     taken = {f"{a.value} -> {b.value}": EngineMachine.edges[a, b] for a, b in LEGAL_EDGES}
     assert {edge: count for edge, count in taken.items() if count < 5} == {}
     assert EngineMachine.tally["rules"] >= 2000
     assert EngineMachine.tally["failures"] >= 10
+    assert EngineMachine.tally["ahead"] >= 2000
+    assert EngineMachine.tally["void"] >= 100
