@@ -12,6 +12,7 @@ their share, and the gaps between them.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -60,7 +61,7 @@ def trace(engine: Any, batch: int, prompt: int, rounds: int) -> list[dict[str, A
 def split_rounds(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Whole rounds, each from its first kernel to the last before the next one's first."""
     starts = [i for i, event in enumerate(events) if FIRST_KERNEL in event["name"]]
-    return [events[a:b] for a, b in zip(starts[1:-2], starts[2:-1], strict=True)]
+    return [events[a:b] for a, b in itertools.pairwise(starts)]
 
 
 def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -78,11 +79,11 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     gaps = [
         max(0.0, b["ts"] - a["ts"] - a["dur"])
         for one in alike
-        for a, b in zip(one, one[1:], strict=False)
+        for a, b in itertools.pairwise(one)
     ]
     spans = [one[-1]["ts"] + one[-1]["dur"] - one[0]["ts"] for one in alike]
     periods = [
-        after[0]["ts"] - before[0]["ts"] for before, after in zip(rounds, rounds[1:], strict=False)
+        after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)
     ]
     table = [
         {"kernel": key, "calls": counts[key], "us": round(sum(times), 2)}
