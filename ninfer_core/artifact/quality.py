@@ -10,7 +10,7 @@ from ninfer_core.artifact.model import QualityBlock
 if TYPE_CHECKING:
     import torch
 
-BLOCK_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 20
 NO_ZERO_ROWS = 0.0
 SOME_ZERO_ROWS = 0.5
 """No sound tensor has more zero rows than half: not even a vocabulary table padded with zeros."""
