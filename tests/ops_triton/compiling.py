@@ -70,6 +70,8 @@ def source(entry: Launch) -> tuple[ASTSource, dict[str, Any]]:
     for place, param in enumerate(params):
         if place < len(entry.args):
             kind, fact = entry.args[place]
+            if param.do_not_specialize and isinstance(fact, int):
+                kind, fact = ("i32" if kind == "constexpr" else kind), False
             assert not param.is_constexpr or kind == "constexpr" or param.name not in rest
         else:
             kind, fact = "constexpr", rest.pop(param.name, param.default)
@@ -90,6 +92,8 @@ def attempt(index: int) -> str | None:
         ast, options = source(entry)
         compiled = triton.compile(ast, target=TARGET, options=options)
     except Exception as error:
+        while error.__cause__ is not None:
+            error = error.__cause__
         return f"{label}: {type(error).__name__}: {error}"
     if compiled.metadata.shared > SHARED_LIMIT:
         return f"{label}: {compiled.metadata.shared} bytes of shared memory"

@@ -7,11 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ninfer_core.ops.backend import OpBackend
-from ninfer_ops_triton import gdn, gdn_prefill, rounds, sampling
+from ninfer_ops_triton import gdn, gdn_prefill, heads, linear, rounds, sampling
 
 SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     gdn.OPS,
     gdn_prefill.OPS,
+    heads.OPS,
+    linear.OPS,
     rounds.OPS,
     sampling.OPS,
 )

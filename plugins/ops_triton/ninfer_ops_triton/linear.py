@@ -1,0 +1,129 @@
+"""Products of the decode route, alone and fused with what stands around them; embedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton import tiles, workspace
+from ninfer_ops_triton.kernels.gemv import product_kernel
+from ninfer_ops_triton.launch import cdiv, launch
+from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear
+
+
+def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
+    return product(x, weight, "store")
+
+
+def norm_linear(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+    return product(residual, weight, "store", norm=scale, eps=eps)
+
+
+def linear_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+    return product(x, weight, "add", residual=residual)
+
+
+def norm_swiglu(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+    if weight.rows % 2:
+        raise OpError(f"gate and up are two halves; a weight of {weight.rows} rows has none")
+    return product(residual, weight, "swiglu", norm=scale, eps=eps)
+
+
+def product(
+    x: Tensor,
+    weight: WeightMatrix,
+    epilogue: str,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+    live_rows: int | None = None,
+) -> Tensor:
+    """One launch of :func:`ninfer_ops_triton.kernels.gemv.product_kernel`.
+
+    x bf16[T, columns]. ``epilogue``: ``store`` gives x[T, rows]; ``add`` adds ``residual``
+    x[T, rows]; ``swiglu`` gives x[T, rows / 2]; ``head`` gives f32[T, rows], -inf from
+    ``live_rows`` on. ``norm`` f32[columns] is the scale of a norm of x.
+    """
+    kind = kind_of(weight)
+    columns = weight.columns
+    check_rows(x, columns, "x")
+    out_rows = weight.rows // 2 if epilogue == "swiglu" else weight.rows
+    if residual is not None:
+        check_rows(residual, out_rows, "residual", x.shape[0])
+        residual = residual.contiguous()
+    x = x.contiguous()
+    norm = None if norm is None else norm.contiguous()
+    if kind == "q4":
+        # Pairs of activations and of scales are read as words.
+        x, norm = _paired(x), None if norm is None else _paired(norm)
+        columns = x.shape[1]
+    dtype = torch.float32 if epilogue == "head" else x.dtype
+    out = torch.empty((x.shape[0], out_rows), dtype=dtype, device=x.device)
+    tile = tiles.choose(_fusion(epilogue, norm), kind, out_rows, weight.columns)
+    n, split = tiles.padded_rows(x.shape[0]), tile.parts(columns)
+    grid = (cdiv(x.shape[0], n), cdiv(out_rows, tile.block_r), split)
+    partials, counters = _scratch(out, grid, tile.block_r * n)
+    codes, scales = codes_and_scales(weight)
+    launch(
+        product_kernel, grid,
+        x, codes, scales, x if norm is None else norm,
+        x if residual is None else residual, out, partials, counters,
+        x.shape[0], out_rows, out_rows if live_rows is None else live_rows, weight.columns, columns,
+        codes.shape[1], scales.shape[1] if kind == "q4" else 1, eps,
+        warps=tile.warps, stages=tile.stages, dependent=True,
+        FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
+        BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages,
+        EVEN_K=columns % tile.block_k == 0,
+    )  # fmt: skip
+    return out
+
+
+def _paired(values: Tensor) -> Tensor:
+    """Contiguous values, with a zero behind an odd last dimension, where words may begin."""
+    if values.shape[-1] % 2:
+        return pad(values, (0, 1))
+    return values if values.data_ptr() % 8 == 0 else values.clone()
+
+
+def _fusion(epilogue: str, norm: Tensor | None) -> str:
+    if epilogue in ("swiglu", "head"):
+        return epilogue
+    return "linear" if norm is None else "norm"
+
+
+def _scratch(out: Tensor, grid: tuple[int, int, int], elements: int) -> tuple[Tensor, Tensor]:
+    """Partial sums and counters where columns are split; else ``out``, which nothing looks at."""
+    if grid[2] == 1:
+        return out, out
+    if grid[0] * grid[1] > workspace.COUNTERS:
+        raise OpError(f"a product of {list(out.shape)} has too many tiles to split its columns")
+    partials = torch.empty(math.prod(grid) * 3 * elements, dtype=torch.float32, device=out.device)
+    return partials, workspace.counters(out.device)
+
+
+def check_rows(x: Tensor, columns: int, name: str, count: int | None = None) -> None:
+    """Raises OpError unless x is bf16[T, columns] with T >= 1, or T = ``count``."""
+    rows = x.shape[0] if x.ndim == 2 and count is None else count
+    if not rows or tuple(x.shape) != (rows, columns) or x.dtype != torch.bfloat16:
+        raise OpError(
+            f"{name} is {x.dtype}{list(x.shape)}; it must be torch.bfloat16"
+            f"[{'T >= 1' if count is None else count}, {columns}]"
+        )
+
+
+OPS: Mapping[str, Callable[..., Any]] = {
+    "prepare_linear": prepare_linear,
+    "linear_decode": linear_decode,
+    "norm_linear": norm_linear,
+    "linear_add": linear_add,
+    "norm_swiglu": norm_swiglu,
+}
+"""Op name to function."""

@@ -1,0 +1,84 @@
+"""How products are cut into programs: measured choices where there are some, a rule elsewhere.
+
+A choice belongs to a weight's shape and format and to what is fused around the product, never to
+the number of activation rows: the steps along the columns, their groups and the parts that they are
+split into make the bits of a result.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.launch import capability, cdiv, multiprocessors
+
+MOST_ROWS = 32
+"""Activation rows of one program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A program takes ``block_r`` rows of the weight and one of ``split`` parts of its columns, in
+    steps of ``block_k`` columns that form ``groups`` sums.
+
+    One group has at most two warps: with four, the compiler would take another instruction, with
+    bits of its own, for many activation rows.
+    """
+
+    block_r: int
+    block_k: int
+    groups: int
+    split: int
+    warps: int
+    stages: int
+
+    def __post_init__(self) -> None:
+        if self.groups not in (1, 2, 4, 8) or (self.groups == 1 and self.warps > 2):
+            raise OpError(f"{self} is no tile: 1, 2, 4 or 8 groups, and at most 2 warps for one")
+
+    def parts(self, columns: int) -> int:
+        """``split``, or less where parts would be empty."""
+        steps: int = cdiv(columns, self.block_k)
+        parts: int = cdiv(steps, cdiv(steps, self.split))
+        return parts
+
+
+def padded_rows(count: int) -> int:
+    """Activation rows that a program computes for ``count``: 8, 16 or 32."""
+    return min(MOST_ROWS, max(8, 1 << (count - 1).bit_length()))
+
+
+@lru_cache(maxsize=4096)
+def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
+    """The tile of ``rows`` outputs over ``columns``. ``fusion`` is ``linear`` (with or without a
+    residual), ``norm``, ``swiglu`` (``rows`` counts one half) or ``head``; ``kind`` is a value of
+    :data:`ninfer_ops_triton.weights.KINDS`."""
+    measured = _table().get(table_key(fusion, kind, rows, columns, capability()))
+    return Tile(**measured) if measured else by_rule(fusion, rows, columns)
+
+
+def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:
+    """The name of a choice in ``tiles.json``."""
+    return f"sm_{capability[0]}{capability[1]} {fusion} {kind} {rows}x{columns}"
+
+
+def by_rule(fusion: str, rows: int, columns: int) -> Tile:
+    """The choice for a shape that was not measured: four warps side by side along the columns, and
+    about three programs for each multiprocessor, by smaller tiles first and by parts then."""
+    wanted = 3 * multiprocessors()
+    block_r = 32 if fusion != "swiglu" and cdiv(rows, 32) >= wanted else 16
+    split = 1
+    while cdiv(rows, block_r) * split * 2 <= wanted and split < 8 and columns >= 1024 * split:
+        split *= 2
+    return Tile(block_r, 256, 4, split, warps=4, stages=3)
+
+
+@lru_cache
+def _table() -> dict[str, dict[str, Any]]:
+    text = files("ninfer_ops_triton").joinpath("tiles.json").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = json.loads(text)
+    return table

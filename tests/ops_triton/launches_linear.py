@@ -1,0 +1,66 @@
+"""Products, norms and embedding at the geometry of the published models, to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from harness import Operands
+
+from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_ops_triton import heads, linear
+
+EPS = 1e-6
+VOCABULARY, ADDRESSABLE = 248_320, 248_077
+GEOMETRY = {"0.8B": (1024, 16, 8, 2, 3584), "27B": (5120, 48, 24, 4, 17408)}
+"""Hidden size, value heads, heads, KV heads, intermediate size."""
+
+operands = Operands(device="meta")
+
+
+def weight(format_: str, rows: int, columns: int) -> WeightMatrix:
+    """A prepared weight without values."""
+    padded = -(-columns // 128) * 128
+    planes = {
+        "bf16": {"weight": ((rows, columns), torch.bfloat16)},
+        "fp8_e4m3fn_row_bf16": {
+            "codes": ((rows, columns), torch.float8_e4m3fn), "scales": ((rows,), torch.bfloat16),
+        },
+        "q4_g64_fp16": {
+            "codes": ((rows, padded // 2), torch.uint8),
+            "scales": ((rows, padded // 64), torch.float16),
+        },
+    }[format_]  # fmt: skip
+    made = {name: operands.empty(*shape, dtype=dtype) for name, (shape, dtype) in planes.items()}
+    return WeightMatrix(format_, rows, columns, made)
+
+
+def x(count: int, width: int) -> torch.Tensor:
+    return operands.empty(count, width, dtype=torch.bfloat16)
+
+
+def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
+    hidden, nv, nh, kv, inner = GEOMETRY[model]
+    scale = operands.empty(hidden)
+    stacked = 2 * 16 * 128 + 2 * nv * 128 + 2 * nv
+    for count in counts:
+        residual = x(count, hidden)
+        for rows in (stacked, nh * 512 + 2 * kv * 256):
+            linear.norm_linear(residual, scale, EPS, weight(format_, rows, hidden))
+        for columns in (nv * 128, inner):
+            down = weight(format_, hidden, columns)
+            linear.linear_add(x(count, columns), down, residual)
+        linear.linear_decode(residual, weight(format_, hidden, hidden))
+        linear.norm_swiglu(residual, scale, EPS, weight(format_, 2 * inner, hidden))
+        head = weight(format_, VOCABULARY, hidden)
+        heads.norm_head(residual, scale, EPS, head, ADDRESSABLE)
+
+
+LAUNCHES: dict[str, Callable[[], None]] = {
+    **{
+        f"decode {format_} {model}": partial(decode_route, format_, model, counts)
+        for format_ in ("bf16", "fp8_e4m3fn_row_bf16", "q4_g64_fp16")
+        for model, counts in {"0.8B": (1, 128), "27B": (1, 16, 32)}.items()
+    },
+}
