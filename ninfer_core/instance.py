@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.engine import DeviceUse, EngineOptions
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
@@ -151,6 +151,22 @@ def _build(
             "ops": sorted({choice.backend for choice in selection.choices}),
             "frontend": dict(instance.frontend.describe()),
         },
+        warm_up=any(device.facts.kind != "cpu" for device in devices),
+        device_use=lambda: tuple(map(_device_use, devices)),
+    )
+
+
+def _device_use(device: Device) -> DeviceUse:
+    memory, made = device.memory(), device.counters()
+    return DeviceUse(
+        name=device.name,
+        model=device.facts.model,
+        total=memory.total,
+        free=memory.free,
+        arenas=made.arenas,
+        takes=made.takes,
+        graphs=made.graphs,
+        allocations=made.allocations,
     )
 
 

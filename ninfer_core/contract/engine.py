@@ -26,7 +26,8 @@ class EngineOptions:
     ``kv_tokens`` count tokens; where None is allowed the model or the planner decides.
     ``kv_format``, ``draft``, ``cache_policy`` and ``grammar_backend`` name entries of plug-ins;
     ``draft_tokens`` is K. ``queue_timeout`` in seconds; ``max_pending`` requests may wait beyond
-    the resident ones; ``chat_template`` overrides the artifact's own.
+    the resident ones; ``chat_template`` overrides the artifact's own. ``warm_up`` answers a few
+    requests before the engine is ready; None does so on every device but the CPU.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -48,6 +49,7 @@ class EngineOptions:
     host_bytes: int | None = None
     chat_template: Path | None = None
     grammar_backend: str | None = None
+    warm_up: bool | None = None
 
 
 class AvailabilityState(enum.Enum):
@@ -73,8 +75,39 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """One device: bytes of its memory in all and free, and how many arenas, parts of arenas, graphs
+    and allocations beside the arenas were ever made. Steady serving leaves the counts alone."""
+
+    name: str
+    model: str
+    total: int
+    free: int
+    arenas: int
+    takes: int
+    graphs: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """Bytes by purpose, page and slot totals with what is free, and the devices they are on."""
+
+    bytes: Mapping[str, int]
+    pages_total: Mapping[str, int]
+    pages_free: Mapping[str, int]
+    state_slots_total: int
+    state_slots_free: int
+    devices: tuple[DeviceUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSummary:
-    """What was opened: public name, architecture, formats, plug-ins and start-up seconds."""
+    """What was opened: public name, architecture, formats, plug-ins and start-up seconds.
+
+    ``seconds`` count from the call to a ready engine, ``warm_up_seconds`` are those of them that
+    the warm-up took. ``memory`` is what the engine held when it was ready.
+    """
 
     name: str
     architecture: str
@@ -86,18 +119,9 @@ class LoadSummary:
     vocab_size: int
     default_sampling: SamplingParams
     seconds: float
+    warm_up_seconds: float = 0.0
+    memory: MemorySummary | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySummary:
-    """Bytes by purpose, and page and slot totals with what is free."""
-
-    bytes: Mapping[str, int]
-    pages_total: Mapping[str, int]
-    pages_free: Mapping[str, int]
-    state_slots_total: int
-    state_slots_free: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,23 @@ class EngineCore:
         """Host time of the latest decode rounds, oldest first. From any thread."""
         return self.rounds.snapshot()
 
+    def start_afresh(self) -> str:
+        """Worker only. Set the counters back and return "", or say what is still held."""
+        capacity = self.program.capacity()
+        held = {
+            "requests": len(self.intake.open),
+            "lanes": len(self.scheduler.residents),
+            "units": len(self.units.flights),
+            "checkpoints": len(self.resources),
+            "state slots": capacity.total.state_slots - capacity.available.state_slots,
+            "pages": sum(capacity.total.pages.values()) - sum(capacity.available.pages.values()),
+        }
+        if any(held.values()):
+            return ", ".join(f"{count} {name}" for name, count in held.items() if count)
+        self.metrics.reset()
+        self.rounds.reset()
+        return ""
+
     def memory(self, instance: ModelInstance) -> MemorySummary:
         """Worker only: the Program answers nobody else."""
         capacity = self.program.capacity()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import cast
@@ -31,6 +32,7 @@ from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.round_timings import RoundTiming
 from ninfer_core.engine.scoring import ScoringCore
 from ninfer_core.engine.start_options import check_options
+from ninfer_core.engine.warm_up import WarmUpSizes, start_afresh, warm_up
 from ninfer_core.engine.worker import EngineWorker, Runnable
 
 
@@ -62,8 +64,15 @@ class Engine:
         self._finalizer = weakref.finalize(self, _close_worker, self._worker)
         self._ingress: Ingress | None = None
         try:
-            self._summary = _summarise(self._opened, self._options, clock() - started)
+            warmed = self._warm_up()
+            memory = self.memory_summary()
+            self._summary = replace(
+                _summarise(self._opened, self._options, memory),
+                seconds=clock() - started,
+                warm_up_seconds=warmed,
+            )
             self._ingress = self._open_ingress()
+            self._lifecycle.ready()
         except BaseException:
             self.close()
             raise
@@ -134,10 +143,7 @@ class Engine:
 
     def memory_summary(self) -> MemorySummary:
         """Asks the worker, so it may take as long as the unit that runs. Raises Unavailable."""
-        core, instance = self._core, self._opened.instance
-        if core is not None:
-            return self._lifecycle.ask(lambda: core.memory(instance))
-        return self._lifecycle.ask(lambda: _weights_only(self._opened))
+        return self._lifecycle.ask(self._memory)
 
     def stats(self) -> EngineStats:
         return self._core.stats() if self._core is not None else EngineStats()
@@ -182,6 +188,31 @@ class Engine:
         )
         return self._core
 
+    def _memory(self) -> MemorySummary:
+        """Runs on the worker thread."""
+        opened = self._opened
+        if self._core is None:
+            return _weights_only(opened)
+        return replace(self._core.memory(opened.instance), devices=opened.device_use())
+
+    def _warm_up(self) -> float:
+        """Seconds that it took; 0 where it is not wanted. Nothing is left of it."""
+        wanted = self._options.warm_up
+        if not (self._opened.warm_up if wanted is None else wanted):
+            return 0.0
+        started = self._clock()
+        chunk, context = self._options.prefill_chunk, self._opened.max_context
+        if self._core is None:
+            self.score([0] * min(context, chunk + 2))
+        else:
+            vocabulary = self._opened.instance.frontend.vocab_size
+            sizes = WarmUpSizes(self._options.max_concurrency, chunk, context, vocabulary)
+            ingress = self._open_ingress()
+            assert ingress is not None
+            warm_up(ingress, self._lifecycle, sizes)
+            start_afresh(self._core, self._lifecycle)
+        return self._clock() - started
+
     def _open_ingress(self) -> Ingress | None:
         if self._scoring is not None:
             return None
@@ -217,10 +248,13 @@ def _weights_only(opened: OpenedInstance) -> MemorySummary:
         pages_free={},
         state_slots_total=0,
         state_slots_free=0,
+        devices=opened.device_use(),
     )
 
 
-def _summarise(opened: OpenedInstance, options: EngineOptions, seconds: float) -> LoadSummary:
+def _summarise(
+    opened: OpenedInstance, options: EngineOptions, memory: MemorySummary
+) -> LoadSummary:
     frontend = opened.instance.frontend
     return LoadSummary(
         name=opened.instance.name,
@@ -232,6 +266,7 @@ def _summarise(opened: OpenedInstance, options: EngineOptions, seconds: float) -
         prefill_chunk=options.prefill_chunk,
         vocab_size=frontend.vocab_size,
         default_sampling=frontend.default_sampling,
-        seconds=seconds,
+        seconds=0.0,
+        memory=memory,
         details=opened.details,
     )

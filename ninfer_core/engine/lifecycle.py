@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -70,6 +71,7 @@ class Lifecycle:
         self._peeked: Message | None = None
         self._changed = threading.Condition()
         self._availability = Availability(AvailabilityState.STARTING)
+        self._serves = False
         self._open = 0
 
     @property
@@ -81,13 +83,17 @@ class Lifecycle:
 
     def require_ready(self) -> None:
         """Raises Unavailable unless new requests are taken."""
-        if not self._availability.ready:
+        if not (self._availability.ready or self._warming()):
             raise self.unavailable()
 
     def unavailable(self) -> Unavailable:
         now = self._availability
         reason = f": {now.reason}" if now.reason else ""
         return Unavailable(f"the engine is {now.state.value}{reason}")
+
+    def serves(self) -> None:
+        """The worker runs: requests of a warm-up are taken from here on."""
+        self._serves = True
 
     def ready(self) -> None:
         self._set(Availability(AvailabilityState.READY), only_from=AvailabilityState.STARTING)
@@ -113,11 +119,21 @@ class Lifecycle:
         """Have the worker evaluate ``question`` between two cycles. Raises Unavailable."""
         message = Ask(question)
         with self._changed:
-            if self._availability.state not in _OPEN:
+            if not (self._availability.state in _OPEN or self._warming()):
                 raise self.unavailable()
             self._inbox.put(message)
         answer: T = message.answer.result()
         return answer
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep the worker waiting, so that it takes in at once what arrives inside."""
+        through = threading.Event()
+        self._inbox.put(Ask(through.wait))
+        try:
+            yield
+        finally:
+            through.set()
 
     def nudge(self, message: Cancel | Abandon | Stop) -> None:
         """Needs no lock and never fails; lost only on a worker that has ended everything."""
@@ -147,6 +163,9 @@ class Lifecycle:
                 self._peeked = self._inbox.get(timeout=timeout)
             except queue.Empty:
                 return
+
+    def _warming(self) -> bool:
+        return self._serves and self._availability.state is AvailabilityState.STARTING
 
     def _set(self, availability: Availability, *, only_from: AvailabilityState) -> None:
         with self._changed:

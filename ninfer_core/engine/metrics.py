@@ -14,6 +14,10 @@ class Metrics:
     """Monotone counters; the present numbers come from their owners when asked."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """From zero again: what came before is nobody's."""
         self._submitted = 0
         self._finished: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ninfer_core.contract.cache import CachePolicy
+from ninfer_core.contract.engine import DeviceUse
 from ninfer_core.contract.instance import ModelInstance
 from ninfer_core.engine.policies import OffPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedInstance:
-    """A running instance and the facts that the engine reports of it."""
+    """A running instance and the facts that the engine reports of it.
+
+    ``warm_up`` says that first requests set something up; ``device_use`` is asked on the worker.
+    """
 
     instance: ModelInstance
     architecture: str
@@ -22,6 +26,8 @@ class OpenedInstance:
     max_context: int
     cache_policy: CachePolicy = field(default_factory=OffPolicy)
     details: Mapping[str, Any] = field(default_factory=dict)
+    warm_up: bool = False
+    device_use: Callable[[], tuple[DeviceUse, ...]] = tuple
 
 
 InstanceFactory = Callable[[], OpenedInstance]

@@ -50,6 +50,10 @@ class RoundTimings:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all rounds."""
         self._rows: list[tuple[int, bool, int, int, int, int, int]] = []
         self._next = 0
 

@@ -75,7 +75,7 @@ class EngineWorker:
             self._lifecycle.shut(AvailabilityState.FAILED, str(error))
             self._opened.set_exception(error)
             return opened, None
-        self._lifecycle.ready()
+        self._lifecycle.serves()
         self._opened.set_result(opened)
         return opened, core
 
