@@ -75,7 +75,9 @@ def check_law(record: RequestRecord, burst: int, vocab: int) -> None:
         assert record.tokens[-1] in stops
     grammar = getattr(record.session, "_grammar", None)
     dead_after = None if grammar is None else grammar.dead_after
-    most = None if dead_after is None else max(0, dead_after - 1 + burst)
+    most = (
+        None if dead_after is None else max(0, dead_after - 1 + burst) + len(CLOSE_TOKENS) * closed
+    )
     assert most is None or len(record.tokens) <= most, "went on without its mask"
     may_be_open = budget is None or len(record.tokens) <= max(budget, 1) + burst
     assert closed or may_be_open, "closing was never forced"
