@@ -7,13 +7,27 @@ from types import MappingProxyType
 from typing import Any
 
 from ninfer_core.ops.backend import OpBackend
-from ninfer_ops_triton import gdn, gdn_prefill, heads, linear, rounds, sampling
+from ninfer_ops_triton import (
+    attention,
+    attention_prefill,
+    gdn,
+    gdn_prefill,
+    heads,
+    linear,
+    norm,
+    rounds,
+    sampling,
+)
 
 SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
+    attention.OPS,
+    attention_prefill.OPS,
+    kv.OPS,
     gdn.OPS,
     gdn_prefill.OPS,
     heads.OPS,
     linear.OPS,
+    norm.OPS,
     rounds.OPS,
     sampling.OPS,
 )

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 
 from ninfer_ops_triton.kernels.kv_store import (
-    NAN,
     decode,
     encode,
     load_tokens,
@@ -164,7 +163,7 @@ def attend_split(
             )  # fmt: skip
             page = following
 
-        total = tl.where(lengths > clean, tl.where(clean < until, NAN, total), total)
+        total = tl.where(lengths > clean, tl.where(clean < until, float("nan"), total), total)
         mine = mine & (split * span < lengths)
         part = (row * HEADS + h) * max_splits + split
         tl.store(partial_top + part, top, mask=mine)

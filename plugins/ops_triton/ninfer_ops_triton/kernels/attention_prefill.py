@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ninfer_ops_triton.kernels.attention_decode import absorb, spoilt_tokens
-from ninfer_ops_triton.kernels.kv_store import NAN, decode, load_tokens
+from ninfer_ops_triton.kernels.kv_store import decode, load_tokens
 from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents
 
 
@@ -74,6 +74,6 @@ def attend_chunk(
         )  # fmt: skip
         page = following
 
-    total = tl.where(lengths > clean, tl.where(clean < until, NAN, total), total)
+    total = tl.where(lengths > clean, tl.where(clean < until, float("nan"), total), total)
     result = tl.where((w < alive)[:, None], acc / total[:, None], 0.0)
     tl.store(out + places, narrow(result, out.dtype.element_ty, INTERPRET), mask=valid[:, None])

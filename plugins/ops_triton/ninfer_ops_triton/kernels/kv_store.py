@@ -12,7 +12,6 @@ import triton.language as tl
 
 from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
 
-NAN = tl.constexpr(float("nan"))
 ROUNDING = tl.constexpr(12582912.0)
 """1.5 * 2^23: added to a small fp32 number and taken away again, it rounds to an integer, to even
 at a half."""
@@ -54,7 +53,7 @@ def encode(
         groups = tl.reshape(x, (N, G, D // G))
         broken = tl.max(tl.where((groups - groups) != 0.0, 1, 0), axis=2) > 0
         amax = tl.max(tl.abs(groups), axis=2)
-        scale = tl.where(broken, NAN, tl.div_rn(amax, tl.full((N, G), TOP, tl.float32)))
+        scale = tl.where(broken, float("nan"), tl.div_rn(amax, tl.full((N, G), TOP, tl.float32)))
         usable = scale > 0.0
         divisor = tl.where(usable, scale, 1.0)[:, :, None]
         y = tl.div_rn(groups, tl.broadcast_to(divisor, (N, G, D // G)))
