@@ -13,6 +13,7 @@ from ninfer_ops_triton import (
     gdn,
     gdn_prefill,
     heads,
+    kv,
     linear,
     norm,
     rounds,
