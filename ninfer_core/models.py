@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ninfer_core.errors import NinferError
-from ninfer_core.hookspecs import MODEL_SOURCES
+from ninfer_core.hookspecs import MODEL_SOURCES, ModelSourceEntry
 from ninfer_core.plugins import PluginHost, PluginNotFound
 
 DEFAULT_MODEL: Final = "demo"
@@ -61,27 +61,30 @@ def resolve_model(
 def _resolve(model: str, host: PluginHost, note: str | None) -> ResolvedModel:
     if not model.strip():
         raise ModelNotFound("MODEL is empty", hint="name a file, a directory or a model source")
-    if _is_source(model, host):
-        path = Path(host.load(MODEL_SOURCES, model, "resolve")())
+    name, _, choice = model.partition(":")
+    source = _source(name, host)
+    if source is not None and bool(choice) == bool(source.argument):
+        resolve = host.load(MODEL_SOURCES, name, "resolve")
+        path = Path(resolve(choice) if choice else resolve())
         return ResolvedModel(path=path, kind=_kind(path), source=model, note=note)
     path = Path(model).expanduser()
     if path.exists():
         return ResolvedModel(path=path, kind=_kind(path), note=note)
-    sources = ", ".join(entry.name for entry in host.entries(MODEL_SOURCES))
+    sources = ", ".join(entry.spelling for entry in host.entries(MODEL_SOURCES))
     raise ModelNotFound(
         f"MODEL {model!r} is neither a file, a directory nor a model source",
         hint=f"check the path, or name one of the installed sources: {sources or 'none'}",
     )
 
 
-def _is_source(model: str, host: PluginHost) -> bool:
-    if os.sep in model or (os.altsep and os.altsep in model):
-        return False
+def _source(name: str, host: PluginHost) -> ModelSourceEntry | None:
+    if os.sep in name or (os.altsep and os.altsep in name):
+        return None
     try:
-        host.provider(MODEL_SOURCES, model)
+        host.provider(MODEL_SOURCES, name)
     except PluginNotFound:
-        return False
-    return True
+        return None
+    return host.get(MODEL_SOURCES, name)
 
 
 def _kind(path: Path) -> ModelKind:

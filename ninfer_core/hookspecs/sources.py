@@ -12,11 +12,21 @@ from ninfer_core.hookspecs.records import Entry, Seam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSourceEntry(Entry):
-    """A model name; ``resolve`` loads ``() -> pathlib.Path`` of a ``.ninfer`` or HF directory."""
+    """A model name; ``resolve`` loads ``() -> pathlib.Path`` of a ``.ninfer`` or HF directory.
+
+    A source of several models says in ``argument`` how the choice is spelled ("SIZE"): MODEL is
+    then ``name:choice``, and ``resolve`` loads ``(str) -> pathlib.Path``.
+    """
 
     LOADERS: ClassVar[tuple[str, ...]] = ("resolve",)
 
     resolve: str
+    argument: str = ""
+
+    @property
+    def spelling(self) -> str:
+        """What a user types as MODEL."""
+        return f"{self.name}:{self.argument}" if self.argument else self.name
 
 
 class ModelSourceSpecs:

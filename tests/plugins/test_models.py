@@ -16,6 +16,7 @@ class Sources:
         for name in ("demo", "gone"):
             yield ModelSourceEntry(name=name, resolve=f"{__name__}:{name}")
         yield ModelSourceEntry(name="broken", resolve="no_such_module:x")
+        yield ModelSourceEntry(name="shelf", resolve=f"{__name__}:shelf", argument="TITLE")
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def host(tmp_path, monkeypatch):
 
     (tmp_path / "demo.ninfer").write_bytes(b"x")
     objects = {f"{__name__}:{n}": lambda n=n: tmp_path / f"{n}.ninfer" for n in ("demo", "gone")}
+    objects[f"{__name__}:shelf"] = lambda title: tmp_path / f"{title}.ninfer"
     real = host_module.load_object
     monkeypatch.setattr(
         host_module, "load_object", lambda spec: objects[spec] if spec in objects else real(spec)
@@ -56,6 +58,19 @@ def test_a_path_of_a_sources_name_needs_its_separator(host, tmp_path):
     (tmp_path / "demo").write_bytes(b"mine")
     assert resolve_model("demo", host, {}).path.name == "demo.ninfer"
     assert resolve_model("./demo", host, {}).path.read_bytes() == b"mine"
+
+
+def test_a_source_of_several_models_takes_a_choice(host, tmp_path):
+    (tmp_path / "big:red.ninfer").write_bytes(b"x")
+    found = resolve_model("shelf:big:red", host, {})
+    assert found.path == tmp_path / "big:red.ninfer"
+    assert found.source == "shelf:big:red"
+
+
+@pytest.mark.parametrize("model", ["shelf", "shelf:", "demo:x"])
+def test_a_choice_where_there_is_none_and_none_where_there_is_one(host, model):
+    with pytest.raises(ModelNotFound, match=f"{model!r} is neither.*shelf:TITLE"):
+        resolve_model(model, host, {})
 
 
 def test_hugging_face_directory(host, tmp_path):

@@ -13,9 +13,12 @@ from ninfer_core.device.base import LaneRole
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend import open_frontend
+from ninfer_qwen3_5.geometry.artifact import read_geometry
+from ninfer_qwen3_5.geometry.source import GeometrySource, geometry_bytes
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.residence import HOST, Residence
-from ninfer_qwen3_5.load.text import load_text
+from ninfer_qwen3_5.load.text import load_text, text_parameters
+from ninfer_qwen3_5.model.parameters import TextParameters
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program, scoring_program
 from ninfer_qwen3_5.program.layout import Numerics
@@ -71,8 +74,7 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
     numerics = choose_numerics(device, request.budget.kv_format)
     with ExitStack() as opening:
         held = _entered(device, opening)
-        residence = _residence(request, config, device)
-        parameters = load_text(request.artifact, config, request.ops, residence)
+        parameters = _parameters(request, config, device)
         model = TextModel(config, parameters, request.ops, frontend.vocab_size)
         make = scoring_program if request.purpose is Purpose.CAUSAL_SCORING else generation_program
         program, memory = make(model, request.budget, device, numerics, held)
@@ -103,10 +105,19 @@ def _entered(device: Device, opening: ExitStack) -> ExitStack | None:
     return held
 
 
-def _residence(request: BuildRequest, config: TextConfig, device: Device) -> Residence:
-    if device.facts.kind == "cpu":
-        return HOST
-    return DeviceResidence(device, resident_bytes(request.artifact, config))
+def _parameters(request: BuildRequest, config: TextConfig, device: Device) -> TextParameters:
+    """Those that the artifact holds, or random ones where it describes only a geometry."""
+    geometry = read_geometry(request.artifact)
+    if geometry is None:
+        residence = _residence(device, resident_bytes(request.artifact, config))
+        return load_text(request.artifact, config, request.ops, residence)
+    residence = _residence(device, geometry_bytes(config, geometry))
+    source = GeometrySource(config, geometry, residence.take, device.torch_device)
+    return text_parameters(source, config, request.ops, residence)
+
+
+def _residence(device: Device, size: int) -> Residence:
+    return HOST if device.facts.kind == "cpu" else DeviceResidence(device, size)
 
 
 def _refuse_features(request: BuildRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ninfer_core import hookimpl
-from ninfer_core.hookspecs import ArchitectureEntry
+from ninfer_core.hookspecs import ArchitectureEntry, ModelSourceEntry
 
 
 @hookimpl
@@ -18,4 +18,15 @@ def ninfer_architectures() -> Iterable[ArchitectureEntry]:
         build="ninfer_qwen3_5.build:build_instance",
         frontend="ninfer_qwen3_5.frontend:open_frontend",
         converter="ninfer_qwen3_5.convert:CONVERTER",
+    )
+
+
+@hookimpl
+def ninfer_model_sources() -> Iterable[ModelSourceEntry]:
+    """Offer the released sizes with random weights, for measurements."""
+    yield ModelSourceEntry(
+        name="geometry",
+        summary="Random weights in the sizes 0.8b, 2b, 4b, 9b and 27b, for measurements",
+        argument="SIZE[:WEIGHTS]",
+        resolve="ninfer_qwen3_5.geometry.artifact:resolve",
     )

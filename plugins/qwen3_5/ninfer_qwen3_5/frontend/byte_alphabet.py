@@ -16,6 +16,8 @@ def _alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _alphabet()
+SYMBOLS = tuple(sorted(_BYTE_OF, key=_BYTE_OF.__getitem__))
+"""The symbol of each byte."""
 
 
 def decode_symbols(symbols: str) -> bytes:

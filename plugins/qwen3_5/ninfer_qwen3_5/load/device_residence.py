@@ -13,6 +13,7 @@ from ninfer_qwen3_5.config import FULL_ATTENTION, TextConfig
 from ninfer_qwen3_5.convert.parameters import layer_shapes
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from ninfer_core.device.base import Arena, Device
@@ -43,6 +44,9 @@ class DeviceResidence:
     def vector(self, name: str, values: Tensor) -> Tensor:
         return self._place(name, values)
 
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return self.arena.take(name, shape, dtype)
+
     def _place(self, name: str, values: Tensor) -> Tensor:
         if values.device == self._device.torch_device:
             return values
@@ -58,7 +62,7 @@ def resident_bytes(artifact: Artifact, config: TextConfig) -> int:
         for binding in artifact.bindings("text")
         for part in binding.parts
     }
-    return sum(_padded(size) for size in stored.values()) + vector_bytes(config)
+    return sum(padded(size) for size in stored.values()) + vector_bytes(config)
 
 
 def vector_bytes(config: TextConfig) -> int:
@@ -67,8 +71,9 @@ def vector_bytes(config: TextConfig) -> int:
     for kind in config.layer_types:
         shapes = layer_shapes(config, full=kind == FULL_ATTENTION)
         sizes += [math.prod(shape) for shape in shapes.values() if len(shape) != 2]
-    return sum(_padded(4 * size) for size in sizes)
+    return sum(padded(4 * size) for size in sizes)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Bytes that a tensor of ``size`` bytes takes of an arena at most."""
     return -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from ninfer_core.ops.contracts.values import WeightMatrix
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -25,6 +26,10 @@ class Residence(Protocol):
         """A small tensor (norm scale, convolution, gate, rotary table) in this memory."""
         ...
 
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Room in this memory for a plane that a source makes there; contents undefined."""
+        ...
+
 
 class HostResidence:
     """The host's own memory: parameters stay where they are, matrices in the mapped file."""
@@ -34,6 +39,11 @@ class HostResidence:
 
     def vector(self, name: str, values: Tensor) -> Tensor:
         return values
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        import torch
+
+        return torch.empty(shape, dtype=dtype)
 
 
 HOST = HostResidence()
