@@ -137,6 +137,13 @@ def test_mixer(mix, sizes, dtype):
     assert_close_to_oracle(state, exact[4], plain[4], ulps=1e9 if dtype == BF16 else ulps)
 
 
+def test_mixer_may_load_the_state_early(mix, monkeypatch):
+    args = mix(SHAPES[1])
+    late = gdn.gdn_mix_step(*args)
+    monkeypatch.setattr(gdn, "EARLY_STATE", True)
+    assert torch.equal(gdn.gdn_mix_step(*args), late)
+
+
 def test_mixer_is_its_parts(mix):
     """The state is that of the standalone ops to the bit, so that speculation may change between
     them."""

@@ -19,6 +19,12 @@ _CHUNK_TILE = (8, 256)
 _GATES = 1024
 _STATE_WARPS = 8
 """Of programs that hold a head's state in registers: 64 of 128 x 128 fp32 a thread."""
+_STATE_REGISTERS = 128
+"""A thread, so that two such programs fit a multiprocessor: one loads while the other stores."""
+
+EARLY_STATE = False
+"""Whether the fused mixer loads slots and states before it waits for the kernels before it. Right
+only where nothing that may still run then writes them; worth an experiment, not assumed."""
 
 
 def causal_conv_step(
@@ -97,7 +103,7 @@ def gdn_step(
         steps.step_kernel, (rows * heads,),
         qkv, qkv.stride(0), decay, decay.stride(0), beta, beta.stride(0),
         state, state.stride(0), slots, targets, out,
-        warps=_STATE_WARPS, dependent=True, **sizes,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,
     )  # fmt: skip
     return out
 
@@ -118,7 +124,7 @@ def gdn_verify(
         steps.verify_kernel, (sequences * heads,),
         qkv, qkv.stride(0), decay, decay.stride(0), beta, beta.stride(0),
         state, state.stride(0), slots, *_recorded(records), out, rows // sequences,
-        warps=_STATE_WARPS, dependent=True, **sizes,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,
     )  # fmt: skip
     return out
 
@@ -128,7 +134,7 @@ def gdn_fold(state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) 
     launch(
         steps.fold_kernel, (slots.shape[0] * sizes["NV"],),
         state, state.stride(0), slots, *_recorded(records), counts,
-        warps=_STATE_WARPS, dependent=True, **sizes,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,
     )  # fmt: skip
 
 
@@ -147,7 +153,7 @@ def gdn_mix_step(
         steps.mix_kernel, (rows * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
-        warps=_STATE_WARPS, dependent=True, EARLY_STATE=False, **sizes,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, EARLY_STATE=EARLY_STATE, **sizes,
     )  # fmt: skip
     return out
 

@@ -146,6 +146,7 @@ def step_kernel(
     release_dependents(PDL)
     await_inputs(PDL)
     S = tl.load(state + tl.load(slots + row) * state_stride + tile)
+    tl.debug_barrier()  # keeps these loads, which take longest, in front
     q, k, v = load_token(qkv + row * qkv_stride, head, NK, NV, DK, DV, INTERPRET)
     keep = tl.exp(tl.load(decay + row * decay_stride + head))
     strength = tl.load(beta + row * beta_stride + head)
@@ -209,17 +210,10 @@ def fold_kernel(
 
 
 @triton.jit
-def mix_channels(
-    row, past, future, channels, count, w0, w1, w2, w3, writes, INTERPRET: tl.constexpr
-):
-    """Convolution of one token for some channels, rounded like the row; where ``writes``, the
-    shifted history goes to ``future``."""
-    h0, h1, h2 = load_history(past, channels, count, None)
-    new = tl.load(row + channels)
+def mixed_channels(h0, h1, h2, new, w0, w1, w2, w3, INTERPRET: tl.constexpr):
+    """The convolution of some channels, rounded like the row that they come from."""
     y = convolve(wide(h0), wide(h1), wide(h2), wide(new), w0, w1, w2, w3)
-    if writes:
-        store_history(future, channels, count, h1, h2, new, None)
-    return wide(narrow(y, row.dtype.element_ty, INTERPRET))
+    return wide(narrow(y, new.dtype, INTERPRET))
 
 
 @triton.jit
@@ -254,19 +248,25 @@ def mix_kernel(
     if not EARLY_STATE:
         slot = tl.load(slots + row)
         S = tl.load(state + slot * state_stride + tile)
+    tl.debug_barrier()  # keeps these loads, which take longest, in front
     target = tl.load(targets + row)
     mixed = stacked + row * stacked_stride
     past, future = history + slot * history_stride, history + target * history_stride
-    first = head % (NV // NK) == 0
+    p_h0, p_h1, p_h2 = load_history(past, pair, COUNT, None)
+    v_h0, v_h1, v_h2 = load_history(past, values, COUNT, None)
+    p_new, v_new = tl.load(mixed + pair), tl.load(mixed + values)
     z = wide(tl.load(mixed + COUNT + head * DV + of_value))
     raw_b = wide(tl.load(mixed + COUNT + NV * DV + head))
     raw_a = wide(tl.load(mixed + COUNT + NV * DV + NV + head))
-    qk = mix_channels(mixed, past, future, pair, COUNT, p0, p1, p2, p3, first, INTERPRET)
-    v = mix_channels(mixed, past, future, values, COUNT, v0, v1, v2, v3, True, INTERPRET)
+    qk = mixed_channels(p_h0, p_h1, p_h2, p_new, p0, p1, p2, p3, INTERPRET)
+    v = mixed_channels(v_h0, v_h1, v_h2, v_new, v0, v1, v2, v3, INTERPRET)
     q, k = normalised_pair(qk, DK, INTERPRET)
     keep = tl.exp(log_decay(raw_a, head_rate, head_bias))
     o, _, S = delta_rule(S, q, k, v, keep, sigmoid(raw_b), INTERPRET)
     tl.store(state + target * state_stride + tile, S)
+    store_history(future, values, COUNT, v_h1, v_h2, v_new, None)
+    if head % (NV // NK) == 0:
+        store_history(future, pair, COUNT, p_h1, p_h2, p_new, None)
     inverse = tl.rsqrt(tl.sum(o * o, 0) * (1.0 / DV) + eps)
     y = o * inverse * scales * (z * sigmoid(z))
     tl.store(out + (row * NV + head) * DV + of_value, narrow(y, out.dtype.element_ty, INTERPRET))
