@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from harness import Operands, guarded
+from harness import Operands, guarded, relative_error
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
@@ -69,6 +69,15 @@ def make_records(operands: Operands, sizes: Sizes, width: int, dtype: torch.dtyp
 def gates_of(operands: Operands, rows: int, heads: int) -> tuple[Tensor, Tensor]:
     """Decays in (-inf, 0] and betas in [0, 1)."""
     return -operands.normal(rows, heads).abs(), operands.uniform(rows, heads)
+
+
+def assert_fp32_close(result: Tensor, exact: Tensor, plain: Tensor) -> None:
+    """As close to the oracle as fp32 allows: twice torch's error, and some for the approximate exp,
+    division and root of a GPU."""
+    error, base = relative_error(result.cpu(), exact), relative_error(plain, exact)
+    assert error <= 2 * base + 5e-7, f"relative error {error:.3g}, torch's {base:.3g}"
+    worst = (result.cpu().double() - exact).abs().amax() / exact.abs().amax()
+    assert bool(worst <= 1e-5)
 
 
 def slots_of(device: torch.device, *rows: int) -> Tensor:

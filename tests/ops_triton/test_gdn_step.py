@@ -9,6 +9,7 @@ from gdn_cases import (
     SOURCES,
     TARGETS,
     Sizes,
+    assert_fp32_close,
     gates_of,
     make_mixer,
     make_pools,
@@ -38,8 +39,7 @@ def test_gates(operands, rows):
     with GuardedAllocations():
         result = gdn.gdn_gates(*args)
     for got, want, base in zip(result, exact, plain, strict=True):
-        # exp(x) is off by as many units as x has in its rounding: up to |x| / 2.
-        assert_close_to_oracle(got, want, base, ulps=24.0)
+        assert_fp32_close(got, want, base)
 
 
 def test_gates_keep_the_smallest_decays(device):
@@ -48,7 +48,7 @@ def test_gates_keep_the_smallest_decays(device):
     rate, bias = torch.ones(3, device=device), torch.zeros(3, device=device)
     decay, _ = gdn.gdn_gates(a, a, rate, bias)
     exact = -torch.nn.functional.softplus(a.cpu().double())
-    assert torch.allclose(decay.cpu().double(), exact, rtol=1e-6, atol=0.0)
+    assert torch.allclose(decay.cpu().double(), exact, rtol=2e-5, atol=0.0)
 
 
 @pytest.mark.parametrize("sizes", SHAPES)
@@ -64,8 +64,8 @@ def test_step(operands, device, sizes, targets):
     plain = reference(oracle.gdn_step, *args)
     with GuardedAllocations():
         after = watched(gdn.gdn_step, *args, pools=(3,))
-    assert_close_to_oracle(after[0], exact[0], plain[0], ulps=16.0)
-    assert_close_to_oracle(after[4], exact[4], plain[4])
+    assert_fp32_close(after[0], exact[0], plain[0])
+    assert_fp32_close(after[4][targets], exact[4][targets], plain[4][targets])
     unread = sorted(set(range(SLOTS)) - set(targets))
     assert torch.equal(after[4][unread].nan_to_num(7.0), state[unread].nan_to_num(7.0))
 
@@ -130,11 +130,15 @@ def test_mixer(mix, sizes, dtype):
     plain = reference(fused.gdn_mix_step, *args)
     with GuardedAllocations():
         result, _, _, history, state, *_ = watched(gdn.gdn_mix_step, *args, pools=(2, 3))
-    ulps = 4.0 if dtype == BF16 else 16.0
-    assert_close_to_oracle(result, exact[0], plain[0], ulps=ulps)
     assert torch.equal(history.cpu().nan_to_num(7.0), plain[3].nan_to_num(7.0))
-    # The oracle does not round the convolution's output; to bf16 that is many units of the state.
-    assert_close_to_oracle(state, exact[4], plain[4], ulps=1e9 if dtype == BF16 else ulps)
+    written = [pool[TARGETS].cpu() for pool in (state, exact[4], plain[4])]
+    if dtype == BF16:
+        # The oracle does not round the convolution's output; that is many units of the state.
+        assert_close_to_oracle(result, exact[0], plain[0])
+        assert_close_to_oracle(*written, ulps=1e9)
+    else:
+        assert_fp32_close(result, exact[0], plain[0])
+        assert_fp32_close(*written)
 
 
 def test_mixer_may_load_the_state_early(mix, monkeypatch):

@@ -153,7 +153,8 @@ def gdn_mix_step(
         steps.mix_kernel, (rows * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
-        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, EARLY_STATE=EARLY_STATE, **sizes,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
+        EARLY_STATE=EARLY_STATE, **sizes,
     )  # fmt: skip
     return out
 
