@@ -50,9 +50,9 @@ class Layout:
         least = max(per_sequence, budget.max_concurrency)
         if pages < least:
             raise UsageError(
-                f"{_limiter(budget, page_limit)} gives {pages} pages of {PAGE_TOKENS} tokens; "
-                f"max_context {budget.max_context} and max_concurrency "
-                f"{budget.max_concurrency} need {least}",
+                f"{_limiter(budget, pages, page_limit)} gives {pages} pages of "
+                f"{PAGE_TOKENS} tokens; max_context {budget.max_context} and "
+                f"max_concurrency {budget.max_concurrency} need {least}",
                 hint="lower --max-context or --max-concurrency"
                 if page_limit is not None and pages == page_limit
                 else f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
@@ -178,10 +178,10 @@ def state_sizes(config: TextConfig, numerics: Numerics) -> StateSizes:
     return StateSizes(page, slot)
 
 
-def _limiter(budget: Budget, page_limit: int | None) -> str:
-    if page_limit is None:
-        return f"kv_tokens {budget.kv_tokens}"
-    return f"the device's free memory (kv_tokens {budget.kv_tokens})"
+def _limiter(budget: Budget, pages: int, page_limit: int | None) -> str:
+    if pages == page_limit:
+        return "the device's free memory"
+    return f"kv_tokens {budget.kv_tokens}"
 
 
 def _slack(kinds: tuple[str, ...]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ninfer_core.contract.instance import Budget
+from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import MemoryFacts
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
@@ -46,31 +47,109 @@ def plan_capacity(
     graphs: int,
     lanes: int,
 ) -> Capacity:
-    """Turn what is free after the weights into pages; ``lanes`` is the bytes of per-lane tensors.
+    """Turn what is free after the weights into pages; ``graphs`` counts those of all rows,
+    ``lanes`` is the bytes of per-lane tensors.
 
-    Raises UsageError, with every number, when one sequence of the full context does not fit.
+    Raises UsageError when ``kv_tokens`` is too small or one sequence of the full context does not
+    fit; then it gives every number, and each option with the largest value that would.
     """
-    sizes = state_sizes(config, numerics)
-    per_sequence = SLOTS_PER_SEQUENCE + rounds_ahead
-    slots = per_sequence * budget.max_concurrency + budget.extra_state_slots + SCRATCH_SLOTS
-    state = slots * sizes.slot
-    workspace = workspace_bytes(config, budget.prefill_chunk)
-    spent = HEADROOM + workspace + graphs * GRAPH_BYTES + lanes + state
-    rest = memory.free - spent
-    pages = max(0, rest) // max(1, sizes.page)
+    Layout.plan(budget, rounds_ahead)
+    planner = _Planner(config, numerics, memory.free, rounds_ahead, graphs, lanes, budget)
+    spent = planner.spent(budget)
     try:
-        layout = Layout.plan(budget, rounds_ahead, page_limit=pages)
+        layout = Layout.plan(budget, rounds_ahead, page_limit=planner.pages(budget))
     except UsageError as error:
         raise UsageError(
-            f"{error} Free after the weights: {memory.free:,} bytes of {memory.total:,}; state "
-            f"slots {state:,}, workspace {workspace:,}, graphs {graphs * GRAPH_BYTES:,}, lanes "
-            f"{lanes:,}, headroom {HEADROOM:,}; a page is {sizes.page:,}.",
-            hint="lower --max-context, --max-concurrency or --prefill-chunk, or choose "
-            "--kv-dtype int8 or fp8",
+            f"{error.message}. Free after the weights: {memory.free:,} bytes of {memory.total:,}; state "
+            f"slots {spent.state:,}, workspace {spent.workspace:,}, graphs {spent.graphs:,}, lanes "
+            f"{lanes:,}, headroom {HEADROOM:,}; a page is {planner.sizes.page:,}.",
+            hint=_mend(planner, numerics),
         ) from error
     return Capacity(
-        layout, memory.free, HEADROOM, workspace, graphs * GRAPH_BYTES, state, sizes.page
+        layout,
+        memory.free,
+        HEADROOM,
+        spent.workspace,
+        spent.graphs,
+        spent.state,
+        planner.sizes.page,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Bytes of what does not grow with the context."""
+
+    state: int
+    workspace: int
+    graphs: int
+
+
+class _Planner:
+    """What the pages of one start, or of a smaller one on the same device, can be."""
+
+    def __init__(
+        self,
+        config: TextConfig,
+        numerics: Numerics,
+        free: int,
+        rounds_ahead: int,
+        graphs: int,
+        lanes: int,
+        budget: Budget,
+    ) -> None:
+        self.sizes = state_sizes(config, numerics)
+        self.budget = budget
+        self._config = config
+        self._free = free
+        self._rounds_ahead = rounds_ahead
+        self._graphs_of_a_row = graphs // budget.max_concurrency
+        self._lanes = lanes
+
+    def spent(self, budget: Budget) -> _Spent:
+        rows = budget.max_concurrency
+        slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + budget.extra_state_slots
+        return _Spent(
+            (slots + SCRATCH_SLOTS) * self.sizes.slot,
+            workspace_bytes(self._config, budget.prefill_chunk),
+            rows * self._graphs_of_a_row * GRAPH_BYTES,
+        )
+
+    def pages(self, budget: Budget) -> int:
+        """Pages in what is left."""
+        spent = self.spent(budget)
+        rest = self._free - HEADROOM - self._lanes - spent.state - spent.workspace - spent.graphs
+        return max(0, rest) // max(1, self.sizes.page)
+
+    def fits(self, budget: Budget) -> bool:
+        """Whether one sequence of the full context, and a page for every row, have room."""
+        least = max(-(-budget.max_context // PAGE_TOKENS), budget.max_concurrency)
+        return self.pages(budget) >= least
+
+
+def _mend(planner: _Planner, numerics: Numerics) -> str:
+    """The options that alone would be enough, each with its largest value."""
+    budget = planner.budget
+    most = planner.pages(budget) * PAGE_TOKENS
+    fewer = range(budget.max_concurrency - 1, 0, -1)
+    halves = [budget.prefill_chunk >> place for place in range(1, 12)]
+    ways = (
+        ("--max-context", [(most, replace(budget, max_context=most))] if most else []),
+        ("--max-concurrency", [(n, replace(budget, max_concurrency=n)) for n in fewer]),
+        (
+            "--prefill-chunk",
+            [(n, replace(budget, prefill_chunk=n)) for n in halves if n >= PAGE_TOKENS],
+        ),
+    )
+    flags = [
+        f"{flag} {fitting[0]} or less"
+        for flag, candidates in ways
+        if (fitting := [value for value, smaller in candidates if planner.fits(smaller)])
+    ]
+    if not flags:
+        return "free memory of the device, or convert the model with --weights fp8 or q4"
+    smaller = "; --kv-dtype int8 or fp8 makes pages smaller" if numerics.kv_format == "bf16" else ""
+    return f"give {', or '.join(flags)}{smaller}"
 
 
 def workspace_bytes(config: TextConfig, chunk: int) -> int:

@@ -1,0 +1,184 @@
+"""What fits on a device: pages from free memory, refusals with every number and the mend."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from ninfer_core.artifact import open_artifact
+from ninfer_core.contract.instance import Budget
+from ninfer_core.device.base import MemoryFacts
+from ninfer_core.device.cpu import open_device
+from ninfer_core.errors import UsageError
+from ninfer_core.ops.reference import OPS
+from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
+from ninfer_qwen3_5.load.text import load_text
+from ninfer_qwen3_5.program.layout import Numerics
+from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
+
+BF16 = Numerics("bfloat16", "bf16")
+LANES = 5_000_000
+TOTAL = 1 << 40
+PAGE = 2 * 64 * 2 * 32 * 2
+"""Bytes of a page of the "tied" shape: one full-attention layer, keys and values of 64 tokens, two
+heads of 32, two bytes."""
+SLOT = 3 * (4 * 4 * 16 * 16 + 3 * (2 * 2 * 16 + 4 * 16) * 2)
+"""Bytes of a state slot: three linear layers, fp32 state of 4 heads of 16 x 16, and three tokens of
+history of all channels in bf16."""
+
+
+@pytest.fixture(scope="module")
+def config(tied) -> TextConfig:
+    return tied.model.config
+
+
+@pytest.fixture(scope="module")
+def tied(build_case):
+    return build_case("tied")
+
+
+@pytest.fixture
+def plan(config):
+    """Plan for ``free`` bytes, or for what is spent beside pages plus ``pages`` pages."""
+
+    def planned(*, pages=None, short=0, free=None, numerics=BF16, **sizes):
+        budget = Budget(**{"max_context": 512, "max_concurrency": 4, "prefill_chunk": 256} | sizes)
+        rows = budget.max_concurrency
+        if pages is not None:
+            workspace = made(config, budget).workspace
+            spent = HEADROOM + LANES + 4 * rows * GRAPH_BYTES + workspace + (3 * rows + 1) * SLOT
+            free = spent + pages * PAGE - short
+        return made(config, budget, free, numerics)
+
+    def made(config, budget, free=TOTAL, numerics=BF16):
+        return plan_capacity(
+            config,
+            numerics,
+            budget,
+            MemoryFacts(TOTAL, free),
+            rounds_ahead=1,
+            graphs=4 * budget.max_concurrency,
+            lanes=LANES,
+        )
+
+    return planned
+
+
+def test_plenty_of_memory_gives_every_row_its_full_context(plan) -> None:
+    capacity = plan(free=TOTAL)
+    assert (capacity.layout.pages, capacity.layout.slots) == (4 * 8, 4 * 3)
+    assert (capacity.page, capacity.state) == (PAGE, 13 * SLOT)
+
+
+def test_pages_shrink_to_what_is_left(plan) -> None:
+    assert plan(pages=20).layout.pages == 20
+    assert plan(pages=20, short=1).layout.pages == 19
+
+
+def test_one_full_context_fits_exactly_and_one_byte_less_is_refused(plan) -> None:
+    assert plan(pages=8).layout.pages == 8
+    with pytest.raises(UsageError) as caught:
+        plan(pages=8, short=1)
+    text = caught.value.message
+    assert "the device's free memory gives 7 pages of 64 tokens; max_context 512" in text
+    assert "max_concurrency 4 need 8. Free after the weights: " in text
+    assert f"state slots {13 * SLOT:,}" in text
+    assert f"graphs {16 * GRAPH_BYTES:,}, lanes {LANES:,}, headroom {HEADROOM:,}" in text
+    assert f"a page is {PAGE:,}" in text
+    assert caught.value.hint == (
+        "give --max-context 448 or less, or --max-concurrency 3 or less, or --prefill-chunk 128 "
+        "or less; --kv-dtype int8 or fp8 makes pages smaller"
+    )
+
+
+FLAGS = {
+    "--max-context": "max_context",
+    "--max-concurrency": "max_concurrency",
+    "--prefill-chunk": "prefill_chunk",
+}
+
+
+@pytest.mark.parametrize("pages", [7, 1])
+def test_every_mend_that_is_named_works_and_is_the_largest(plan, pages) -> None:
+    sizes = {"max_context": 8192, "max_concurrency": 8, "prefill_chunk": 1024}
+    workspace = plan(free=TOTAL, **sizes).workspace
+    free = HEADROOM + LANES + 32 * GRAPH_BYTES + workspace + 25 * SLOT + pages * PAGE
+    with pytest.raises(UsageError) as caught:
+        plan(free=free, **sizes)
+    named = re.findall(r"(--[a-z-]+) (\d+) or less", caught.value.hint)
+    assert named
+    for flag, value in named:
+        assert plan(free=free, **sizes | {FLAGS[flag]: int(value)}).layout.pages
+        if flag != "--prefill-chunk":
+            with pytest.raises(UsageError):
+                plan(free=free, **sizes | {FLAGS[flag]: int(value) + 1})
+
+
+def test_nothing_that_could_be_lowered_is_enough(plan) -> None:
+    for free in (0, HEADROOM):
+        with pytest.raises(UsageError) as caught:
+            plan(free=free)
+        assert "gives 0 pages" in caught.value.message
+        assert "convert the model with --weights fp8 or q4" in caught.value.hint
+
+
+def test_too_small_a_kv_capacity_is_the_option_s_fault_not_the_memory_s(plan) -> None:
+    for free in (TOTAL, 0):
+        with pytest.raises(UsageError) as caught:
+            plan(free=free, kv_tokens=64)
+        assert caught.value.message.startswith("kv_tokens 64 gives 1 pages")
+        assert "Free after" not in caught.value.message
+        assert caught.value.hint == "raise --kv-capacity to 512 or lower --max-context"
+
+
+def test_the_least_layout_of_one_request_at_a_time(plan) -> None:
+    capacity = plan(pages=8, max_concurrency=1)
+    assert (capacity.layout.pages, capacity.layout.slots, capacity.layout.rows) == (8, 3, 1)
+    with pytest.raises(UsageError, match="gives 7 pages"):
+        plan(pages=8, short=1, max_concurrency=1)
+
+
+def test_scaled_formats_make_pages_smaller(plan) -> None:
+    int8 = plan(free=TOTAL, numerics=Numerics("bfloat16", "int8"))
+    fp8 = plan(free=TOTAL, numerics=Numerics("bfloat16", "fp8"))
+    assert fp8.page == 2 * 64 * 2 * (32 + 4)
+    assert int8.page == 2 * 64 * 2 * 32
+
+
+class SmallDevice:
+    """The CPU with ``free`` bytes to give, and under another name, so that weights move to it."""
+
+    torch_device = torch.device("cuda", 0)
+
+    def __init__(self, free: int) -> None:
+        self._device = open_device()
+        self._free = free
+
+    def memory(self) -> MemoryFacts:
+        return MemoryFacts(TOTAL, self._free)
+
+    def __getattr__(self, name: str):
+        return getattr(self._device, name)
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_read(tied, config) -> None:
+    with open_artifact(tied.path) as artifact:
+        size = resident_bytes(artifact, config)
+        with pytest.raises(UsageError) as caught:
+            DeviceResidence(SmallDevice(size - 1), size)
+    assert f"the weights need {size:,} bytes; cpu has {size - 1:,} free of {TOTAL:,}" in str(
+        caught.value
+    )
+    assert caught.value.hint == "convert with --weights fp8 or q4, or free the device"
+
+
+def test_the_planned_size_of_the_weights_is_enough_for_them(tied, config) -> None:
+    with open_artifact(tied.path) as artifact:
+        size = resident_bytes(artifact, config)
+        residence = DeviceResidence(SmallDevice(size), size)
+        load_text(artifact, config, OPS, residence)
+        taken = sum(extent.length for extent in residence.arena.layout().values())
+        assert taken <= size <= 1.5 * taken
