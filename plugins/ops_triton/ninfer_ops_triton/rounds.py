@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import triton
 from torch import Tensor
 
@@ -44,4 +47,4 @@ def publish_round(
     )  # fmt: skip
 
 
-OPS = {"begin_round": begin_round, "publish_round": publish_round}
+OPS: dict[str, Callable[..., Any]] = {"begin_round": begin_round, "publish_round": publish_round}

@@ -5,6 +5,9 @@ Nothing here waits for the device or looks at a value on the host, so all of it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
@@ -178,7 +181,7 @@ def _codes(values: Tensor) -> Tensor:
     return codes
 
 
-OPS = {
+OPS: dict[str, Callable[..., Any]] = {
     # The reference neither waits nor branches on values: one piece of code for one job.
     "nonfinite_rows": nonfinite_rows,
     "process_logits": draws.process_logits,

@@ -251,7 +251,7 @@ def choose(candidates, count, cut, k, p, least, total, top, heat, uniform, SIZE:
     index = tl.arange(0, SIZE)
     codes = tl.load(candidates + index, index < count, other=-1)
     alive = codes >= 0
-    ratio, mass = mass_of(code_value(codes), top, heat)
+    ratio, mass = mass_of(tl.where(alive, code_value(codes), top), top, heat)
     mass = tl.where(alive, mass, 0)
     nucleus = p < 1.0
     need = tl.where(cut & (k > count), 1, 0)

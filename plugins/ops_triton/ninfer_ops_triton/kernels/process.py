@@ -71,8 +71,8 @@ def process_rows(
 
     factor = tl.load(repetition + entry)
     once, each = tl.load(presence + entry), tl.load(frequency + entry)
-    asked = (factor != 1.0) | (once != 0.0) | (each != 0.0)
-    if asked:
+    asked = tl.where((factor != 1.0) | (once != 0.0) | (each != 0.0), 1, 0)
+    if asked != 0:
         count = tl.load(generated + lane * vocabulary + ids, inside, other=0)
         if DRAFTS:
             before = drafts + (row // width) * (width - 1)
@@ -93,7 +93,7 @@ def process_rows(
     if MASKS:
         bound = tl.load(mask_active + row)
         if bound:
-            asked = asked | True
+            asked = 1
             words = mask_words + row * ((vocabulary + 31) // 32)
             word = tl.load(words + (ids >> 5), inside, other=0)
             x = tl.where(((word >> (ids & 31)) & 1) != 0, x, float("-inf"))
@@ -102,8 +102,8 @@ def process_rows(
         code = tl.where(tl.abs(raw) < float("inf"), lawful_code(x, ids), BROKEN)
         summarise(x, tl.where(inside, code, -1), best, finite, histogram, found, row, block, BINS)
         if block == 0:
-            tl.store(plain + row, tl.where(asked, 0, 1))
-        inside = inside & asked
+            tl.store(plain + row, 1 - asked)
+        inside = inside & (asked != 0)
     tl.store(processed + row.to(tl.int64) * vocabulary + ids, x, inside)
 
 
@@ -120,7 +120,7 @@ def add_biases(x, first, listed, values, count, SIZE: tl.constexpr, BLOCK: tl.co
         value = tl.load(values + place)
         x = tl.where(ids == tl.load(listed + place), x + value, x)
         place = tl.min(tl.where(here & (index > place), index, SIZE), 0)
-    return x, tl.max(names, 0) >= 0
+    return x, tl.where(tl.max(names, 0) >= 0, 1, 0)
 
 
 @triton.jit
@@ -134,7 +134,7 @@ def forbid(x, first, listed, count, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     while place < SIZE:
         x = tl.where(ids == tl.load(listed + place), float("-inf"), x)
         place = tl.min(tl.where(here & (index > place), index, SIZE), 0)
-    return x, tl.max(names, 0) >= 0
+    return x, tl.where(tl.max(names, 0) >= 0, 1, 0)
 
 
 @triton.jit
