@@ -8,7 +8,7 @@ it away. Asking starts the driver in this process: a process forked afterwards c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -95,10 +95,23 @@ class Driver:
         """Let the device take what it needs for a graph now rather than at its first launch."""
         self._call("cuGraphUpload", ctypes.c_void_p(executable), ctypes.c_void_p(stream))
 
-    def launcher(self, executable: int, stream: int) -> Callable[[], int]:
-        """A call that launches a graph, keeps the interpreter's lock and returns the CUresult."""
-        launch = self._holding_lock.cuGraphLaunch
-        return partial(launch, ctypes.c_void_p(executable), ctypes.c_void_p(stream))
+    def launcher(self, executable: int, stream: int, refused: Container[int]) -> Callable[[], int]:
+        """A call that launches a graph, keeps the interpreter's lock and returns the CUresult.
+
+        The stream is asked first: what it answers is returned, and nothing launched, where that is
+        one of ``refused``, the results of a context that has failed.
+        """
+        ask = partial(self._holding_lock.cuStreamQuery, ctypes.c_void_p(stream))
+        launch = partial(
+            self._holding_lock.cuGraphLaunch, ctypes.c_void_p(executable), ctypes.c_void_p(stream)
+        )
+
+        def call() -> int:
+            state: int = ask()
+            code: int = state if state in refused else launch()
+            return code
+
+        return call
 
     def stream_state(self, stream: int) -> int:
         """The CUresult of asking a stream: 0 empty, 600 at work, anything else an error."""

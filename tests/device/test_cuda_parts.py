@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,13 +11,14 @@ import torch
 
 from ninfer_core.device.arena import Block
 from ninfer_core.device.base import LaneRole, MemoryFacts
-from ninfer_core.device.driver import DriverError
+from ninfer_core.device.driver import Driver, DriverError
 from ninfer_core.device.errors import DeviceError, DeviceLost
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.core")
 
-from ninfer_core.device.cuda import errors, graphs, upload
+from ninfer_core.device.cuda import device as cuda_device
+from ninfer_core.device.cuda import errors, graphs, lanes, upload
 from ninfer_core.device.cuda.lanes import CudaEvent, CudaLane
 from ninfer_core.device.cuda.memory import pinned_block
 
@@ -35,7 +38,7 @@ def nvidia(monkeypatch):
         state=0,
         stream_state=lambda stream: fake.state,
         error_name=lambda code: f"CUDA_ERROR_{code}",
-        launcher=lambda executable, stream: lambda: fake.launched,
+        launcher=lambda executable, stream, refused: lambda: fake.launched,
         upload_graph=lambda executable, stream: None,
         launched=0,
     )
@@ -89,6 +92,7 @@ def lane():
     made = CudaLane.__new__(CudaLane)
     made.role, made.device_name, made.index, made.handle = LaneRole.COMPUTE, "cuda:0", 0, 7
     made.torch_stream = None
+    made.pace = SimpleNamespace(step=lambda: None)
     return made
 
 
@@ -123,6 +127,92 @@ def test_a_replay_checks_what_the_launch_returned(nvidia, lane):
     nvidia.launched = 719
     with pytest.raises(DeviceLost, match="lost while replaying a graph"):
         graph.replay()
+
+
+@pytest.mark.parametrize(("state", "answer", "launches"), [(0, 0, 1), (600, 0, 1), (719, 719, 0)])
+def test_nothing_is_launched_into_a_context_that_has_failed(state, answer, launches):
+    launched = []
+    library = SimpleNamespace(
+        cuStreamQuery=lambda stream: state if stream.value == 7 else 400,
+        cuGraphLaunch=lambda graph, stream: launched.append((graph.value, stream.value)) or 0,
+    )
+    made = Driver.__new__(Driver)
+    made._holding_lock = library
+    assert made.launcher(5, 7, errors.LOST)() == answer
+    assert launched == [(5, 7)] * launches
+
+
+@pytest.mark.parametrize(("code", "kind"), [(719, DeviceLost), (900, DeviceError)])
+def test_a_replay_says_what_its_wait_met(nvidia, lane, code, kind):
+    lane.pace = SimpleNamespace(step=FailingStream(code).fail)
+    graph = graphs.CudaGraph(FakeGraph(), lane)
+    with pytest.raises(DeviceError, match="while replaying a graph: ") as error:
+        graph.replay()
+    assert type(error.value) is kind
+
+
+def test_launches_wait_for_those_of_two_bursts_before(monkeypatch):
+    """An event that was recorded after n launches is done once those n are."""
+    launched = done = 0
+
+    class Mark:
+        after = 0
+
+        def record(self, stream):
+            assert stream == "stream"
+            self.after = launched
+
+        def synchronize(self):
+            nonlocal done
+            done = max(done, self.after)
+
+    monkeypatch.setattr(torch.cuda, "Event", Mark)
+    pace = lanes.Pace("stream")
+    most = 0
+    for _ in range(10 * lanes.BURST):
+        pace.step()
+        launched += 1
+        most = max(most, launched - done)
+    assert most == 2 * lanes.BURST
+
+
+def test_a_graph_is_kept_until_it_is_closed(lane):
+    raw = FakeGraph()
+    before = sys.getrefcount(raw)
+    graph = graphs.CudaGraph(raw, lane)
+    graph.close()
+    assert sys.getrefcount(raw) == before
+    graph = graphs.CudaGraph(raw, lane)
+    del graph
+    gc.collect()
+    assert sys.getrefcount(raw) == before + 1
+
+
+def test_a_pool_whose_capture_failed_is_left(monkeypatch, lane):
+    pools, handles = [], iter(range(100))
+
+    def capture(body, lane, pool):
+        pools.append(pool)
+        body()
+        return SimpleNamespace(is_open=True)
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    monkeypatch.setattr(cuda_device, "capture", capture)
+    device = cuda_device.CudaDevice.__new__(cuda_device.CudaDevice)
+    device._closed, device._graphs, device._lanes = False, [], {lane.role: lane}
+
+    def broken():
+        raise KeyError("mine")
+
+    for body in (int, int, broken, int, int):
+        try:
+            device.capture(body, lane)
+        except KeyError:
+            assert body is broken
+    first, second, failed, third, fourth = pools
+    assert first == second == failed
+    assert third == fourth != failed
+    assert len(device._graphs) == 4
 
 
 def test_a_closed_graph_is_released_once_and_refused(lane):

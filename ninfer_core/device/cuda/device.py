@@ -79,10 +79,15 @@ class CudaDevice:
 
     def capture(self, body: Callable[[], None], lane: Lane) -> CudaGraph:
         self._check_open()
+        own = self._own(lane)
         if not any(graph.is_open for graph in self._graphs):
             # torch refuses a pool that all graphs have left.
             self._graph_pool = torch.cuda.graph_pool_handle()
-        self._graphs.append(capture(body, self._own(lane), self._graph_pool))
+        try:
+            self._graphs.append(capture(body, own, self._graph_pool))
+        except BaseException:
+            self._graph_pool = torch.cuda.graph_pool_handle()
+            raise
         return self._graphs[-1]
 
     def upload(self, source: Tensor, target: Tensor, lane: Lane) -> None:

@@ -10,19 +10,18 @@ from typing import Any
 import torch
 
 from ninfer_core.device.cuda.errors import (
+    LOST,
     failed_call,
     is_from_cuda,
     is_out_of_memory,
     translated,
     translating,
 )
+from ninfer_core.device.cuda.keep import keep, let_go
 from ninfer_core.device.cuda.lanes import CudaLane
 from ninfer_core.device.cuda.memory import device_memory
 from ninfer_core.device.driver import driver
 from ninfer_core.device.errors import DeviceError
-
-_FAILED: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed, kept: torch's allocator may hold a reference to them."""
 
 DRIVER_LAUNCH = "cuGraphLaunch"
 TORCH_REPLAY = "torch replay"
@@ -32,15 +31,22 @@ class CudaGraph:
     """See :class:`ninfer_core.device.base.Graph`.
 
     ``launch_path`` says how a replay is launched: :data:`DRIVER_LAUNCH`, or :data:`TORCH_REPLAY`
-    where this torch does not hand out the executable.
+    where this torch does not hand out the executable. A graph that is not closed is kept until the
+    process ends.
     """
 
     def __init__(self, graph: torch.cuda.CUDAGraph, lane: CudaLane) -> None:
         self._graph: torch.cuda.CUDAGraph | None = graph
         self._device = lane.device_name
+        self._pace = lane.pace
         self.launch_path, self._launch = _launcher(graph, lane)
+        keep(graph)
 
     def replay(self) -> None:
+        try:
+            self._pace.step()
+        except RuntimeError as error:
+            raise translated(error, "replaying a graph", self._device) from error
         code = self._launch()
         if code:
             raise failed_call(code, "replaying a graph", self._device)
@@ -57,6 +63,7 @@ class CudaGraph:
         self._launch = _refuse
         with translating("releasing a graph", self._device):
             graph.reset()
+        let_go(graph)
 
 
 def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
@@ -64,7 +71,8 @@ def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
 
     torch's own context manager is left aside: it empties the allocator's cache first, and with it
     the workspace that was reserved. Raises DeviceError; what ``body`` raises on its own account
-    passes through.
+    passes through. After either, ``pool`` can take no further capture: a capture that did not end
+    stays in torch's allocator of pinned memory, from which nothing takes it out.
     """
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     lane.synchronize()
@@ -73,8 +81,8 @@ def capture(body: Callable[[], object], lane: CudaLane, pool: Any) -> CudaGraph:
             _record(body, graph, pool, lane.index)
         graph.instantiate()
         return CudaGraph(graph, lane)
-    except Exception as error:
-        _FAILED.append(graph)
+    except BaseException as error:
+        keep(graph)  # torch's allocators may go on asking it whether it captures
         if not is_from_cuda(error):
             raise
         raise _refusal(error, lane) from error
@@ -107,7 +115,7 @@ def _record(body: Callable[[], object], graph: torch.cuda.CUDAGraph, pool: Any, 
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, index: int) -> None:
-    """End a capture that failed: where torch cannot, its allocator would serve the pool for ever.
+    """End a capture that failed: torch's allocator of device memory would serve the pool for ever.
 
     Whatever had ended already says so by an error.
     """
@@ -117,7 +125,7 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, index: int) -> None:
         torch._C._cuda_endAllocateToPool(index, pool)
 
 
-def _refusal(error: Exception, lane: CudaLane) -> DeviceError:
+def _refusal(error: BaseException, lane: CudaLane) -> DeviceError:
     if is_out_of_memory(error):
         memory = device_memory(lane.index)
         return DeviceError(
@@ -137,7 +145,7 @@ def _launcher(graph: torch.cuda.CUDAGraph, lane: CudaLane) -> tuple[str, Callabl
         return TORCH_REPLAY, lambda: _replay(graph, lane)
     executable = int(graph.raw_cuda_graph_exec())
     driver().upload_graph(executable, lane.handle)
-    return DRIVER_LAUNCH, driver().launcher(executable, lane.handle)
+    return DRIVER_LAUNCH, driver().launcher(executable, lane.handle, LOST)
 
 
 def _replay(graph: torch.cuda.CUDAGraph, lane: CudaLane) -> int:

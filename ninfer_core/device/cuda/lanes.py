@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -14,6 +13,10 @@ from cuda.core import Stream
 
 from ninfer_core.device.base import Event, LaneRole
 from ninfer_core.device.cuda.errors import translated
+from ninfer_core.device.cuda.keep import keep
+
+BURST = 16
+"""Launches from one mark of a :class:`Pace` to the next."""
 
 
 @cache
@@ -26,7 +29,7 @@ def process_stream(index: int, role: LaneRole) -> Stream:
     core_device = CoreDevice(index)
     core_device.set_current()
     stream = core_device.create_stream()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+    keep(stream)
     return stream
 
 
@@ -52,6 +55,27 @@ class CudaEvent:
             raise translated(error, "waiting for an event", self._device) from error
 
 
+class Pace:
+    """Keeps the launches that lie on a stream, not done yet, at ``2 * BURST`` or fewer.
+
+    A launch into a full queue blocks inside the driver, with the interpreter's lock held, and would
+    be where a lost GPU is met. A wait for an event gives the lock away and says what was lost.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._launches = 0
+        self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._mark.record(stream)  # torch makes the event here, and none later
+
+    def step(self) -> None:
+        """Call before every launch. Raises what torch throws."""
+        if self._launches % BURST == 0:
+            self._mark.synchronize()
+            self._mark.record(self._stream)
+        self._launches += 1
+
+
 class CudaLane:
     """See :class:`ninfer_core.device.base.Lane`.
 
@@ -66,6 +90,7 @@ class CudaLane:
         self.torch_stream = torch.cuda.ExternalStream(self.handle, device=index)  # type: ignore[no-untyped-call]
         self.cupy_stream = cupy.cuda.Stream.from_external(self.stream)
         self.index = index
+        self.pace = Pace(self.torch_stream)
 
     def enter(self) -> AbstractContextManager[None]:
         return self._entered()

@@ -1,0 +1,19 @@
+"""Objects whose destructors must not run when the interpreter ends.
+
+By then the libraries under them may be gone, or the GPU may be lost; either can end the process
+with a signal in place of its exit code. The process's end gives back what they hold.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+
+def keep(thing: object) -> None:
+    """Hold ``thing`` until :func:`let_go`, beyond the interpreter's end where that never comes."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def let_go(thing: object) -> None:
+    """Undo one :func:`keep`."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing))
