@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from ninfer_core.device.base import LaneRole
+from ninfer_core.device.driver import LIBRARY
 from ninfer_core.device.errors import DeviceError
 from ninfer_core.device.flags import Flag
 
@@ -48,6 +50,17 @@ def current_handles():
     import cupy
 
     return (torch.cuda.current_stream().cuda_stream, cupy.cuda.get_current_stream().ptr)
+
+
+def allocation(address):
+    """(start, size) of the device allocation of this process around ``address``, if there is one.
+
+    Free memory is shared with every other process on the GPU; this is not.
+    """
+    start, size = ctypes.c_uint64(), ctypes.c_size_t()
+    arguments = (ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(address))
+    found = ctypes.CDLL(LIBRARY).cuMemGetAddressRange_v2(*arguments) == 0
+    return (start.value, size.value) if found else None
 
 
 def test_it_is_described(device):
@@ -117,24 +130,25 @@ def test_lanes_wait_for_each_other_and_not_for_the_host(device):
 def test_an_arena_is_a_block_of_its_own_beside_torch_s_memory(device, compute):
     import cupy
 
-    torch.cuda.synchronize()
-    free = device.memory().free
-    of_torch = torch.cuda.memory_allocated()
+    of_torch = torch.cuda.memory_stats()
     arena = device.arena("weights", GIB)
-    taken = free - device.memory().free
-    assert GIB <= taken <= GIB + 64 * MIB
-    assert torch.cuda.memory_allocated() == of_torch
+    assert torch.cuda.memory_stats() == of_torch
     first = arena.take("a", [100], torch.bfloat16)
     second = arena.take("b", [100], torch.float32)
-    assert second.data_ptr() - first.data_ptr() == 256
+    address = first.data_ptr()
+    start, size = allocation(address)
+    assert start <= address < start + 256
+    assert GIB <= size <= GIB + 2 * MIB
+    assert second.data_ptr() - address == 256
     first.fill_(1.5)
     second.zero_()
     cupy.from_dlpack(second)[1::2] = 7
     assert second.tolist() == [0, 7] * 50
     assert first.tolist() == [1.5] * 100
     del first, second
+    assert allocation(address)
     arena.close()
-    assert device.memory().free > free - 64 * MIB
+    assert allocation(address) is None
 
 
 def test_an_arena_beyond_32_bits(device, compute):
@@ -240,16 +254,19 @@ def test_memory_that_is_not_there_is_refused_with_the_numbers(device, compute):
 def test_a_closed_device_can_be_opened_again(device, compute):
     from ninfer_core.device.cuda.open import open_device
 
-    free = device.memory().free
-    device.arena("weights", GIB)
+    reserved = torch.cuda.memory_reserved()
+    address = device.arena("weights", GIB).take("x", [GIB], torch.uint8).data_ptr()
     device.reserve_workspace(GIB)
+    assert allocation(address)
+    assert torch.cuda.memory_reserved() >= reserved + GIB
     handle = compute.handle
     device.close()
+    assert allocation(address) is None
+    assert torch.cuda.memory_reserved() <= reserved
     assert current_handles() == (0, 0)
     with pytest.raises(DeviceError, match="cuda:0 is closed"):
         device.arena("more", 64)
     again = open_device(0)
-    assert again.memory().free > free - 64 * MIB
     lane = again.lane(LaneRole.COMPUTE)
     assert lane.handle == handle
     x = again.arena("weights", 64).take("x", [4], torch.int32)

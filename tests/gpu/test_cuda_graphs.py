@@ -71,12 +71,19 @@ def test_replays_create_nothing(device, compute, tensors):
     graph = device.capture(lambda: a_round(x, w, y), compute)
     graph.replay()
     compute.synchronize()
-    before, free = device.counters(), device.memory().free
-    for _ in range(1000):
-        graph.replay()
-    compute.synchronize()
+    before, of_torch = device.counters(), torch.cuda.memory_stats()
+
+    def memory_stays():
+        free = device.memory().free
+        for _ in range(200):
+            graph.replay()
+        compute.synchronize()
+        return device.memory().free == free
+
+    # Other processes may take and free memory of the same GPU: one stretch without them is enough.
+    assert any(memory_stays() for _ in range(50))
     assert device.counters() == before
-    assert device.memory().free == free
+    assert torch.cuda.memory_stats() == of_torch
 
 
 def test_other_ways_of_launching_a_graph_do_the_same(device, compute, tensors, monkeypatch):
