@@ -152,11 +152,12 @@ def _build(
             "frontend": dict(instance.frontend.describe()),
         },
         warm_up=any(device.facts.kind != "cpu" for device in devices),
-        device_use=lambda: tuple(map(_device_use, devices)),
+        device_use=lambda: tuple(map(device_use, devices)),
     )
 
 
-def _device_use(device: Device) -> DeviceUse:
+def device_use(device: Device) -> DeviceUse:
+    """What ``device`` says of itself now. On the thread that works with it."""
     memory, made = device.memory(), device.counters()
     return DeviceUse(
         name=device.name,
