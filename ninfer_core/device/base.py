@@ -146,7 +146,7 @@ class Graph(Protocol):
     def replay(self) -> None:
         """Enqueue the work again on the lane it was captured on; inputs are read where they lie.
 
-        The calling thread has entered a lane of the device.
+        The calling thread has entered a lane of the device. Waits where many replays lie undone.
         """
         ...
 
