@@ -23,6 +23,7 @@ from ninfer_core.console.groups import with_groups
 from ninfer_core.console.interrupt import Interrupt, Interrupted, leave
 from ninfer_core.console.opening import open_engine
 from ninfer_core.console.progress import Meter, spinner
+from ninfer_core.console.start_report import say_start, start_facts
 
 __all__ = [
     "BAD_INPUT",
@@ -37,6 +38,8 @@ __all__ = [
     "open_engine",
     "reported",
     "say",
+    "say_start",
     "spinner",
+    "start_facts",
     "with_groups",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ninfer_core.console.failures import say
 from ninfer_core.console.interrupt import Interrupt
 from ninfer_core.console.progress import Meter, spinner
+from ninfer_core.console.start_report import say_start
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.conversion import artifact_of
 from ninfer_core.models import ResolvedModel, resolve_model
@@ -22,14 +23,17 @@ def open_engine(
 ) -> Engine:
     """Resolve MODEL, convert a checkpoint into the cache when it is not there yet, and load.
 
-    Raises ModelNotFound, PluginError, ArtifactError, and Interrupted after Ctrl-C.
+    On a GPU a few lines say what the engine holds. Raises ModelNotFound, PluginError,
+    ArtifactError, and Interrupted after Ctrl-C.
     """
     resolved = resolve_model(model, host)
     if resolved.note:
         say("note", resolved.note)
     artifact = interrupt.wait_for(lambda: _artifact(resolved, host, interrupt))
     with spinner(f"loading {resolved.source or resolved.path.name}"):
-        return interrupt.wait_for(lambda: _open(artifact, options, host))
+        engine = interrupt.wait_for(lambda: _open(artifact, options, host))
+    say_start(engine.load_summary())
+    return engine
 
 
 def _artifact(resolved: ResolvedModel, host: PluginHost, interrupt: Interrupt) -> Path:

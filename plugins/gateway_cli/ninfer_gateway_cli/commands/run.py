@@ -17,6 +17,7 @@ from ninfer_core.console import (
     open_engine,
     reported,
     say,
+    start_facts,
     with_groups,
 )
 from ninfer_core.contract.engine import EngineLike
@@ -145,7 +146,10 @@ def _sink(
     engine: EngineLike, options: GenerationOptions, output: OutputGroup
 ) -> TextSink | RawSink | JsonSink:
     if output.as_json:
-        facts = {"model": engine.load_summary().name, "seed": options.sampling.seed}
+        summary = engine.load_summary()
+        facts: dict[str, Any] = {"model": summary.name, "seed": options.sampling.seed}
+        if start := start_facts(summary):
+            facts["start"] = start
         return JsonSink(facts, lambda result: _extras(engine, result, output))
     return RawSink(engine.token_bytes) if output.raw_output else TextSink()
 

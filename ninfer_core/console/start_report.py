@@ -1,0 +1,85 @@
+"""What an engine on a GPU holds once it is ready: lines for people, one object for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from ninfer_core.console.failures import say
+from ninfer_core.contract.engine import DeviceUse, LoadSummary, MemorySummary
+from ninfer_core.contract.resources import PAGE_TOKENS
+
+_GIB: Final = 1 << 30
+
+
+def start_facts(summary: LoadSummary) -> dict[str, Any]:
+    """Seconds, bytes by purpose, pages, slots and devices; empty for an engine on the CPU."""
+    memory = summary.memory
+    if memory is None or _on_cpu(summary):
+        return {}
+    return {
+        "seconds": summary.seconds,
+        "warm_up_seconds": summary.warm_up_seconds,
+        "bytes": dict(memory.bytes),
+        "page_tokens": PAGE_TOKENS,
+        "pages": dict(memory.pages_total),
+        "pages_of_all_rows": _wanted(summary),
+        "state_slots": memory.state_slots_total,
+        "devices": [asdict(device) for device in memory.devices],
+    }
+
+
+def say_start(summary: LoadSummary) -> None:
+    """A few lines on stderr; none for an engine on the CPU. A note when the context memory holds
+    less than all requests at their full length."""
+    memory = summary.memory
+    if memory is None or _on_cpu(summary):
+        return
+    for device in memory.devices:
+        say("start", _device_line(device))
+    say("start", _memory_line(memory))
+    say(
+        "start",
+        f"ready in {summary.seconds:.1f} s, {summary.warm_up_seconds:.1f} s of them warm-up",
+    )
+    pages, wanted = sum(memory.pages_total.values()), _wanted(summary)
+    if 0 < pages < wanted:
+        say(
+            "note",
+            f"context memory holds {pages * PAGE_TOKENS:,} tokens; {summary.max_concurrency} "
+            f"requests of --max-context {summary.max_context} can fill {wanted * PAGE_TOKENS:,}: "
+            "then some wait or are computed again",
+        )
+
+
+def _on_cpu(summary: LoadSummary) -> bool:
+    return all(name.partition(":")[0] == "cpu" for name in summary.devices)
+
+
+def _wanted(summary: LoadSummary) -> int:
+    """Pages with which every row reaches the full context."""
+    return -(-summary.max_context // PAGE_TOKENS) * summary.max_concurrency
+
+
+def _device_line(device: DeviceUse) -> str:
+    return (
+        f"{device.name} {device.model}, {_gib(device.free)} free of {_gib(device.total)}, "
+        f"{device.graphs} graphs"
+    )
+
+
+def _memory_line(memory: MemorySummary) -> str:
+    sizes = dict(memory.bytes)
+    pages = sum(memory.pages_total.values())
+    counts = {
+        "kv": f" ({pages:,} pages, {pages * PAGE_TOKENS:,} tokens)",
+        "state": f" ({memory.state_slots_total} slots)",
+        "pinned": " of the host",
+    }
+    return " · ".join(
+        f"{purpose} {_gib(size)}{counts.get(purpose, '')}" for purpose, size in sizes.items()
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f} GiB"

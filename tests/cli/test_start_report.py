@@ -1,0 +1,88 @@
+"""What a command says of an engine on a GPU before it asks anything of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ninfer_core.contract.engine import DeviceUse, MemorySummary
+from ninfer_core.testing.scripted_engine import ScriptedEngine
+
+GIB = 1 << 30
+H200 = DeviceUse(
+    name="cuda:0", model="NVIDIA H200", total=140 * GIB, free=100 * GIB, arenas=5, takes=90,
+    graphs=32, allocations=17,
+)  # fmt: skip
+MEMORY = MemorySummary(
+    bytes={"weights": 3 * GIB // 2, "kv": 8 * GIB, "state": GIB // 2, "pinned": GIB // 4},
+    pages_total={"main": 1024},
+    pages_free={"main": 1024},
+    state_slots_total=24,
+    state_slots_free=24,
+    devices=(H200,),
+)
+
+
+@pytest.fixture
+def on_gpu(ninfer, monkeypatch):
+    """Engines that say they are on a GPU."""
+    own = ScriptedEngine.load_summary
+
+    def summary(self):
+        return replace(
+            own(self),
+            devices=("cuda:0",),
+            max_context=8192,
+            max_concurrency=8,
+            seconds=5.25,
+            warm_up_seconds=1.5,
+            memory=MEMORY,
+        )
+
+    monkeypatch.setattr(ScriptedEngine, "load_summary", summary)
+    return ninfer
+
+
+def starts(done):
+    return [line for line in done.err.splitlines() if line.startswith("ninfer: start: ")]
+
+
+def test_three_lines_say_what_the_engine_holds(on_gpu) -> None:
+    done = on_gpu("run", "demo", "--prompt", "x")
+    assert starts(done) == [
+        "ninfer: start: cuda:0 NVIDIA H200, 100.00 GiB free of 140.00 GiB, 32 graphs",
+        "ninfer: start: weights 1.50 GiB · kv 8.00 GiB (1,024 pages, 65,536 tokens) · "
+        "state 0.50 GiB (24 slots) · pinned 0.25 GiB of the host",
+        "ninfer: start: ready in 5.2 s, 1.5 s of them warm-up",
+    ]
+    assert "context memory holds" not in done.err
+
+
+def test_less_context_memory_than_all_requests_could_fill_is_said(on_gpu, monkeypatch) -> None:
+    less = replace(MEMORY, pages_total={"main": 1000})
+    full = ScriptedEngine.load_summary
+    monkeypatch.setattr(
+        ScriptedEngine, "load_summary", lambda self: replace(full(self), memory=less)
+    )
+    done = on_gpu("run", "demo", "--prompt", "x")
+    [note] = [line for line in done.err.splitlines() if "context memory" in line]
+    assert note == (
+        "ninfer: note: context memory holds 64,000 tokens; 8 requests of --max-context 8192 can "
+        "fill 65,536: then some wait or are computed again"
+    )
+
+
+def test_json_has_it_too(on_gpu) -> None:
+    start = on_gpu("run", "demo", "--prompt", "x", "--json").json["start"]
+    assert (start["seconds"], start["warm_up_seconds"]) == (5.25, 1.5)
+    assert start["bytes"] == MEMORY.bytes
+    assert (start["pages"], start["pages_of_all_rows"]) == ({"main": 1024}, 1024)
+    assert (start["page_tokens"], start["state_slots"]) == (64, 24)
+    assert start["devices"][0]["free"] == 100 * GIB
+
+
+def test_an_engine_on_the_cpu_says_nothing(ninfer) -> None:
+    done = ninfer("run", "demo", "--prompt", "x", "--json")
+    assert "start" not in done.json
+    assert starts(done) == []
