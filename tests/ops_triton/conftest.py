@@ -15,11 +15,38 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter():
+    """The interpreter patches ``triton.language`` at each call of a device function, which takes
+    most of a small kernel's time; once per launch and module is enough."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    tl = pytest.importorskip("triton.language")
+    whole, launch = interpreter._patch_lang, interpreter.GridExecutor.__call__
+    patched: set[tuple[bool, bool]] = set()
+
+    def patch(fn: Any) -> Any:
+        values = fn.__globals__.values()
+        seen = any(value is tl for value in values), any(value is tl.core for value in values)
+        if seen in patched:
+            return interpreter._LangPatchScope()
+        patched.add(seen)
+        return whole(fn)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> None:
+        patched.clear()
+        launch(self, *args, **kwargs)
+
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = patch, call
+    yield
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = whole, launch
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ninfer_ops_triton.kernels.lib import await_inputs, dot, narrow, release_dependents, wide
+from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
 
 _SPREAD = """{{
     .reg .b32 bytes, pair, flip, one, offset;
@@ -184,9 +184,9 @@ def _plain_step(
         scale = tl.load(norm + k) if EVEN_K else tl.load(norm + k, mask=k < columns, other=0.0)
         squares = _add_squares(squares, wide(values), weights, INTERPRET)
         values = narrow(wide(values) * _down(scale, G), tl.bfloat16, INTERPRET)
-    acc = dot(_widened(weights), values, acc, INTERPRET)
+    acc = _dot(_widened(weights), values, acc, INTERPRET)
     if GATED:
-        up = dot(_widened(weights_up), values, up, INTERPRET)
+        up = _dot(_widened(weights_up), values, up, INTERPRET)
     return acc, up, squares
 
 
@@ -264,12 +264,12 @@ def _packed_step(
         odd *= _down((scale >> 32).to(tl.uint32).to(tl.float32, bitcast=True), G)
     even = narrow(even, tl.bfloat16, INTERPRET)
     odd = narrow(odd, tl.bfloat16, INTERPRET)
-    sums = dot(_nibbles(weights, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
-    sums = dot(_nibbles(weights, True, INTERPRET), odd, sums, INTERPRET)
+    sums = _dot(_nibbles(weights, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
+    sums = _dot(_nibbles(weights, True, INTERPRET), odd, sums, INTERPRET)
     acc = tl.fma(sums, _spread_scales(step, G, WORDS) + tl.zeros_like(sums), acc)
     if GATED:
-        sums = dot(_nibbles(weights_up, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
-        sums = dot(_nibbles(weights_up, True, INTERPRET), odd, sums, INTERPRET)
+        sums = _dot(_nibbles(weights_up, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
+        sums = _dot(_nibbles(weights_up, True, INTERPRET), odd, sums, INTERPRET)
         up = tl.fma(sums, _spread_scales(step_up, G, WORDS) + tl.zeros_like(sums), up)
     return acc, up, squares
 
@@ -294,6 +294,17 @@ def _nibbles(packed, HIGH: tl.constexpr, INTERPRET: tl.constexpr):
 
 
 @triton.jit
+def _dot(a, b, acc, INTERPRET: tl.constexpr):
+    """``acc + a @ b``. The interpreter's product chooses its order by the shape; in fp64 that does
+    not show."""
+    if INTERPRET:
+        acc += tl.dot(a.to(tl.float64), b.to(tl.float64), out_dtype=tl.float64).to(tl.float32)
+    else:
+        acc = tl.dot(a, b, acc)
+    return acc
+
+
+@triton.jit
 def _add_squares(squares, values, weights, INTERPRET: tl.constexpr):
     """Sums of squares of fp32 values that came from bf16, as a product with ones: that adds in an
     order which does not depend on N. A square has 16 bits: its upper and lower 8 are two bf16.
@@ -302,8 +313,8 @@ def _add_squares(squares, values, weights, INTERPRET: tl.constexpr):
     square = values * values
     high = (square.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
     low = narrow(square - wide(high), tl.bfloat16, INTERPRET)
-    squares = dot(ones, high, squares, INTERPRET)
-    return dot(ones, low, squares, INTERPRET)
+    squares = _dot(ones, high, squares, INTERPRET)
+    return _dot(ones, low, squares, INTERPRET)
 
 
 @triton.jit
