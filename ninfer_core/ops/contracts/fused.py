@@ -76,6 +76,7 @@ class GdnMixStep(Protocol):
         state: Tensor,
         slots: Tensor,
         targets: Tensor,
+        settled: bool = False,
     ) -> Tensor:
         """One token of a gated delta net between its two projections.
 
@@ -86,6 +87,10 @@ class GdnMixStep(Protocol):
         *Effect*: ``history[targets]`` and ``state[targets]`` as in CausalConvStep and GdnStep,
         except that no target is a slot that the call reads, not even its own sequence's: heads
         that share queries and keys read the same history independently of each other.
+
+        ``settled`` promises that ``slots`` and the state in them were complete before the call of
+        Embedding that began this forward pass, so that a backend may fetch them while the kernels
+        in between still run.
         """
         ...
 

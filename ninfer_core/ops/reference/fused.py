@@ -43,6 +43,7 @@ def gdn_mix_step(
     state: Tensor,
     slots: Tensor,
     targets: Tensor,
+    settled: bool = False,
 ) -> Tensor:
     rows, values, heads = stacked.shape[0], mixer.value_heads * mixer.value_size, mixer.value_heads
     mixed, z, b, a = stacked.split_with_sizes([mixer.channels, values, heads, heads], dim=1)

@@ -22,10 +22,6 @@ _STATE_WARPS = 8
 _STATE_REGISTERS = 128
 """A thread, so that two such programs fit a multiprocessor: one loads while the other stores."""
 
-EARLY_STATE = False
-"""Whether the fused mixer loads slots and states before it waits for the kernels before it. Right
-only where nothing that may still run then writes them; worth an experiment, not assumed."""
-
 
 def causal_conv_step(
     x: Tensor, weight: Tensor, history: Tensor, slots: Tensor, targets: Tensor
@@ -145,6 +141,7 @@ def gdn_mix_step(
     state: Tensor,
     slots: Tensor,
     targets: Tensor,
+    settled: bool = False,
 ) -> Tensor:
     sizes = state_sizes(state, mixer.key_heads)
     rows, heads, dv = stacked.shape[0], sizes["NV"], sizes["DV"]
@@ -154,7 +151,7 @@ def gdn_mix_step(
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
-        EARLY_STATE=EARLY_STATE, **sizes,
+        EARLY_STATE=settled, **sizes,
     )  # fmt: skip
     return out
 

@@ -97,5 +97,11 @@ class StepRoute:
 
     def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:
         return self.ops.gdn_mix_step(
-            stacked_TN, mixer, state.history, state.recurrent, self.slots, self.targets
+            stacked_TN,
+            mixer,
+            state.history,
+            state.recurrent,
+            self.slots,
+            self.targets,
+            settled=True,
         )
