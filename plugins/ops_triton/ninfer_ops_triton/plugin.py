@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ninfer_core import hookimpl
-from ninfer_core.hookspecs import DeviceFacts, OpBackendEntry, Verdict
+from ninfer_core.hookspecs import CommandEntry, DeviceFacts, OpBackendEntry, Verdict
 
 OLDEST_CAPABILITY = (8, 0)
 
@@ -20,6 +20,16 @@ def ninfer_op_backends() -> Iterable[OpBackendEntry]:
         load="ninfer_ops_triton.backend:BACKEND",
         accepts=_accepts,
         priority=10,
+    )
+
+
+@hookimpl
+def ninfer_commands() -> Iterable[CommandEntry]:
+    """Offer the measurement of models on this machine."""
+    yield CommandEntry(
+        name="bench",
+        help="Measure how fast a model runs here.",
+        load="ninfer_ops_triton.bench.command:app",
     )
 
 

@@ -1,0 +1,155 @@
+"""``ninfer bench``: how fast a model runs here, and how far that is from the floor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ninfer_core.console import (
+    DebugOption,
+    Interrupt,
+    Meter,
+    ModelArgument,
+    leave,
+    reported,
+    say,
+    with_groups,
+)
+from ninfer_core.contract.engine import MAX_CONCURRENCY
+from ninfer_core.conversion import artifact_of
+from ninfer_core.errors import UsageError
+from ninfer_core.models import resolve_model
+from ninfer_core.plugins import PluginHost
+from ninfer_ops_triton.bench.peer import NAMES
+from ninfer_ops_triton.bench.session import Session, Setting
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGroup:
+    """Which model."""
+
+    model: ModelArgument = None
+    geometry: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Random weights in this size, such as 9b, not MODEL."),
+    ] = None
+    weights: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Their format: bf16, fp8 or q4.")
+    ] = None
+
+    def name(self) -> str | None:
+        """MODEL. Raises UsageError for two models, or a format of none."""
+        if self.geometry is None:
+            if self.weights is not None:
+                raise UsageError("--weights needs --geometry", hint="name a size, such as 9b")
+            return self.model
+        if self.model is not None:
+            raise UsageError(
+                f"MODEL {self.model} and --geometry {self.geometry} are two models",
+                hint="give one of them",
+            )
+        return f"geometry:{self.geometry}:{self.weights or 'bf16'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadGroup:
+    """What is asked of it."""
+
+    batch: Annotated[
+        str, typer.Option(metavar="B,B,...", help="Requests at once, one run for each number.")
+    ] = "1"
+    prompt: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each prompt.")] = 512
+    new: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens of each answer; else as --rounds needs."),
+    ] = None
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Rounds of all requests to measure.")
+    ] = 256
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
+        "auto"
+    )
+    kv_dtype: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
+    ] = None
+    prefill_chunk: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
+    ] = 1024
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also measure transformers; may be repeated."),
+    ] = None
+
+    def to_setting(self) -> Setting:
+        """Raises UsageError."""
+        peers = tuple(self.peer or ())
+        for name in peers:
+            if name not in NAMES:
+                raise UsageError(f"--peer {name} is unknown", hint=f"known: {', '.join(NAMES)}")
+        return Setting(
+            batches=batches(self.batch),
+            prompt=self.prompt,
+            new=self.new,
+            rounds=self.rounds,
+            device=self.device,
+            kv_format=self.kv_dtype,
+            prefill_chunk=self.prefill_chunk,
+            peers=peers,
+        )
+
+
+def batches(text: str) -> tuple[int, ...]:
+    """``1,2,8`` as numbers, each once, in order. Raises UsageError."""
+    try:
+        numbers = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(1 <= number <= MAX_CONCURRENCY for number in numbers):
+        raise UsageError(
+            f"--batch is {text!r}", hint=f"give numbers from 1 to {MAX_CONCURRENCY}, such as 1,2,4"
+        )
+    return numbers
+
+
+@app.command()
+@with_groups
+def bench(
+    ctx: typer.Context,
+    chosen: ModelGroup,
+    load: LoadGroup,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure prompts and answers through the engine: times, rates, host time, share of roofline.
+
+    For each number of requests all prompts are submitted at once and answered greedily. Prompts are
+    random tokens and are run, never filled in.
+    """
+    with reported(debug=debug, as_json=as_json):
+        setting, model = load.to_setting(), chosen.name()
+        with Interrupt() as interrupt:
+            report = _measured(ctx.obj, model, setting, interrupt)
+        if as_json:
+            typer.echo(json.dumps(report))
+        else:
+            from ninfer_ops_triton.bench.table import print_report
+
+            print_report(report)
+        if interrupt.requested:
+            leave()
+
+
+def _measured(
+    host: PluginHost, model: str | None, setting: Setting, interrupt: Interrupt
+) -> dict[str, Any]:
+    resolved = resolve_model(model, host)
+    if resolved.note:
+        say("note", resolved.note)
+    with Meter(interrupt.check) as meter:
+        artifact = artifact_of(resolved, host, meter.conversion)
+    return Session(artifact, setting, host, interrupt.check).measure()

@@ -1,0 +1,17 @@
+"""The kernel that measures read bandwidth, over the bytes that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from harness import Operands
+
+from ninfer_ops_triton.bench.bandwidth import BYTES, SHAPES, fold
+
+words = Operands(device="meta").empty(BYTES // 4, dtype=torch.int32)
+
+LAUNCHES: dict[str, Callable[[], None]] = {
+    f"fold-{shape.programs}-{shape.block}": partial(fold, words, shape) for shape in SHAPES
+}
