@@ -13,9 +13,33 @@ from torch.nn.functional import pad
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import tiles, workspace
+from ninfer_ops_triton.kernels.embedding import embedding_kernel
 from ninfer_ops_triton.kernels.gemv import product_kernel
 from ninfer_ops_triton.launch import cdiv, launch
 from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear
+
+_EMBEDDED = 1024
+
+
+def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
+    """Returns bf16[T, columns].
+
+    Not a dependent launch: it starts once all earlier kernels are done, and with it a forward pass
+    begins, so that what was settled before may be read by any later kernel at any time.
+    """
+    kind = kind_of(table)
+    if ids.ndim != 1 or ids.dtype not in (torch.int32, torch.int64):
+        raise OpError(f"ids is {ids.dtype}{list(ids.shape)}; it must be torch.int32[T]")
+    codes, scales = codes_and_scales(table)
+    out = torch.empty((ids.shape[0], table.columns), dtype=torch.bfloat16, device=codes.device)
+    if ids.shape[0]:
+        launch(
+            embedding_kernel, (ids.shape[0], cdiv(table.columns, _EMBEDDED)),
+            ids.contiguous(), codes, scales, out, table.columns, codes.shape[1],
+            scales.shape[1] if kind == "q4" else 1,
+            dependent=False, FORMAT=kind, BLOCK=_EMBEDDED,
+        )  # fmt: skip
+    return out
 
 
 def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
@@ -121,6 +145,7 @@ def check_rows(x: Tensor, columns: int, name: str, count: int | None = None) -> 
 
 OPS: Mapping[str, Callable[..., Any]] = {
     "prepare_linear": prepare_linear,
+    "embedding": embedding,
     "linear_decode": linear_decode,
     "norm_linear": norm_linear,
     "linear_add": linear_add,

@@ -1,0 +1,41 @@
+"""Rows of a table in any weight format."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
+
+
+@triton.jit
+def embedding_kernel(
+    ids,  # i32 or i64 [T]
+    codes,  # [rows, row_codes]
+    scales,  # bf16 [rows] (FP8), fp16 [rows, row_groups] (Q4)
+    out,  # bf16 [T, columns]
+    columns,
+    row_codes,
+    row_groups,
+    FORMAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    INTERPRET: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    release_dependents(PDL)
+    await_inputs(PDL)
+    t = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = k < columns
+    row = tl.load(ids + t).to(tl.int64)
+    if FORMAT == "bf16":
+        values = tl.load(codes + row * row_codes + k, mask=there, other=0.0)
+    elif FORMAT == "fp8":
+        numbers = wide(tl.load(codes + row * row_codes + k, mask=there, other=0.0))
+        values = narrow(numbers * wide(tl.load(scales + row)), tl.bfloat16, INTERPRET)
+    else:
+        packed = tl.load(codes + row * row_codes + k // 2, mask=there, other=0).to(tl.int32)
+        numbers = wide((((packed >> (k % 2 * 4)) & 15) ^ 8) - 8)
+        step = wide(tl.load(scales + row * row_groups + k // 64, mask=there, other=0.0))
+        values = narrow(numbers * step, tl.bfloat16, INTERPRET)
+    tl.store(out + t * columns + k, values, mask=there)
