@@ -81,8 +81,8 @@ def argmax_rows(logits: Tensor, addressable: int) -> Drawn:
     best = torch.empty((rows, blocks), dtype=torch.int64, device=logits.device)
     drawn = empty_drawn(logits)
     launch(
-        argmax.argmax_blocks, (rows, blocks), logits, best, logits.stride(0), addressable,
-        BLOCK=BLOCK, dependent=True,
+        argmax.argmax_blocks, (rows, blocks), logits, best, logits.stride(0), logits.shape[1],
+        addressable, BLOCK=BLOCK, dependent=True,
     )  # fmt: skip
     launch(
         argmax.argmax_finish, (rows,), best, drawn.tokens, drawn.broken, blocks,

@@ -57,6 +57,7 @@ def argmax_blocks(
     logits,
     best,
     stride,
+    vocabulary,
     addressable,
     BLOCK: tl.constexpr,
     INTERPRET: tl.constexpr,
@@ -66,11 +67,11 @@ def argmax_blocks(
     lib.release_dependents(PDL)
     row, block = tl.program_id(0), tl.program_id(1)
     ids = block * BLOCK + tl.arange(0, BLOCK)
-    inside = ids < addressable
     lib.await_inputs(PDL)
-    x = tl.load(logits + row.to(tl.int64) * stride + ids, inside, other=0.0)
-    code = tl.where(inside, code_of(x, ids), -1)
-    code = tl.where(tl.abs(x) < float("inf"), code, BROKEN)
+    # The mask of the load is the row's even width, so that loads can be wide.
+    x = tl.load(logits + row.to(tl.int64) * stride + ids, ids < vocabulary, other=0.0)
+    code = tl.where(tl.abs(x) < float("inf"), code_of(x, ids), BROKEN)
+    code = tl.where(ids < addressable, code, -1)
     tl.store(best + row * tl.num_programs(1) + block, tl.max(code, 0))
 
 

@@ -41,13 +41,14 @@ def mass_of(x, top, temperature):
 @triton.jit
 def load_block(logits, processed, plain, row, ids, stride, vocabulary, addressable):
     """Processed logits of a block; -inf outside of the row. A plain row has only raw ones."""
-    inside = ids < addressable
+    # The mask of the loads is the row's even width, so that they can be wide.
+    inside = ids < vocabulary
     base = row.to(tl.int64)
     if tl.load(plain + row) != 0:
         x = tl.load(logits + base * stride + ids, inside, other=float("-inf"))
     else:
         x = tl.load(processed + base * vocabulary + ids, inside, other=float("-inf"))
-    return x
+    return tl.where(ids < addressable, x, float("-inf"))
 
 
 @triton.jit

@@ -63,7 +63,8 @@ def process_rows(
     row, block = tl.program_id(0), tl.program_id(1)
     first = block * BLOCK
     ids = first + tl.arange(0, BLOCK)
-    inside = ids < addressable
+    # The mask of loads and stores is the row's even width, so that they can be wide.
+    inside = ids < vocabulary
     lib.await_inputs(PDL)
     raw = tl.load(logits + row.to(tl.int64) * stride + ids, inside, other=0.0)
     entry, lane = tl.load(entries + row), tl.load(lanes + row)
@@ -100,11 +101,16 @@ def process_rows(
 
     if SUMMARY:
         code = tl.where(tl.abs(raw) < float("inf"), lawful_code(x, ids), BROKEN)
-        summarise(x, tl.where(inside, code, -1), best, finite, histogram, found, row, block, BINS)
+        code = tl.where(ids < addressable, code, -1)
+        summarise(x, code, best, finite, histogram, found, row, block, BINS)
         if block == 0:
             tl.store(plain + row, 1 - asked)
-        inside = inside & (asked != 0)
-    tl.store(processed + row.to(tl.int64) * vocabulary + ids, x, inside)
+    if SUMMARY:
+        copied = asked != 0
+    else:
+        copied = True
+    if copied:
+        tl.store(processed + row.to(tl.int64) * vocabulary + ids, x, inside)
 
 
 @triton.jit
