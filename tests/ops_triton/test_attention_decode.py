@@ -108,6 +108,15 @@ def test_a_row_has_the_same_bits_in_any_batch(operands):
     assert torch.equal(run(dataclasses.replace(case, rows=wider)), result)
 
 
+def test_how_many_programs_share_the_splits_changes_no_bits(operands, monkeypatch):
+    case = make_case(operands, "bf16", [300], [1], 1, heads=1)
+    result = run(case)
+    for lanes in (1, 3):
+        monkeypatch.setattr(attention, "PROGRAMS", 1)
+        monkeypatch.setattr(attention, "multiprocessors", lambda lanes=lanes: lanes)
+        assert torch.equal(check(case), result)
+
+
 @FORMATS
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_a_broken_row_does_not_reach_the_rows_before_it(operands, kind, part):

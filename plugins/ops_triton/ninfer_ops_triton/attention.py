@@ -3,7 +3,8 @@
 Two kernels: one reduces splits of the tokens, one joins them. The split length of a row is
 ``SPLIT`` up to 2^``FULL_BITS`` tokens and doubles with every doubling beyond, so that a row has at
 most ``MOST_SPLITS`` splits; it depends on the row's length alone. The grid is for the widest block
-table a call may see; programs without a split leave at once.
+table a call may see, bounded by a few waves; which program takes which splits changes no bits, and
+programs without any leave at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ninfer_core.ops.contracts.values import PAGE_TOKENS, AttentionMixer, KvCach
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.kernels import attention_decode
 from ninfer_ops_triton.kv import Pools, group_of, pools_of
-from ninfer_ops_triton.launch import cdiv, launch
+from ninfer_ops_triton.launch import cdiv, launch, multiprocessors
 
 SPLIT = 64
 """Tokens of a split of a short row."""
@@ -32,6 +33,9 @@ TILE = 16
 
 BLOCK = 32
 """Tokens that are reduced at once."""
+
+PROGRAMS = 8
+"""For each multiprocessor; where a row's splits would make more, programs take several in turn."""
 
 STAGES = 4
 """Blocks of the loop in flight, and one."""
@@ -98,16 +102,19 @@ def _attend(
     group = group_of(heads, pools)
     tiles = cdiv(width, TILE // group)
     splits = min(MOST_SPLITS, cdiv(rows.block_tables.shape[1] * PAGE_TOKENS, SPLIT))
+    columns = tiles * pools.heads * sequences
+    lanes = max(1, min(splits, PROGRAMS * multiprocessors() // columns))
     acc = torch.empty((count, heads, splits, size), dtype=torch.float32, device=x.device)
     top, total = torch.empty((2, count, heads, splits), dtype=torch.float32, device=x.device)
     out = torch.empty((count, heads, size), dtype=x.dtype, device=x.device)
     extras = fused or (x, x, x, x, x)
     launch(
         attention_decode.attend_split,
-        (splits * tiles, pools.heads, sequences),
+        (lanes * tiles, pools.heads, sequences),
         x, *pools.tensors, *extras,
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
-        eps, scale * LOG2E, width, tiles, splits, x.stride(0), rows.block_tables.stride(0),
+        eps, scale * LOG2E, width, tiles, lanes, splits, x.stride(0),
+        rows.block_tables.stride(0),
         warps=4, stages=STAGES, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=TILE, BLOCK_N=BLOCK,
         SPLIT=SPLIT, FULL_BITS=FULL_BITS, FORMAT=pools.format, FUSED=fused is not None,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
+from ninfer_core.ops.contracts.values import KvCache, PagedRows
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.attention import LOG2E, paged_decode_attention
 from ninfer_ops_triton.kernels import attention_prefill
@@ -18,8 +18,8 @@ from ninfer_ops_triton.launch import cdiv, launch, multiprocessors
 FEW_ROWS = 16
 """Up to so many rows the kernels of the decode route are used, which split the tokens."""
 
-LARGE, SMALL = (128, 8, 2), (64, 4, 2)
-"""Rows times heads of a program, its warps, its stages."""
+LARGE, SMALL = (128, 64, 8, 2), (64, 64, 4, 2)
+"""Rows times heads of a program, tokens that it reduces at once, its warps, its stages."""
 
 
 def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
@@ -39,7 +39,7 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
             f"{pools.head_size} are needed"
         )
     enough = cdiv(count, LARGE[0] // group) * pools.heads >= multiprocessors()
-    block, warps, stages = LARGE if enough else SMALL
+    block, tokens, warps, stages = LARGE if enough else SMALL
     out = torch.empty_like(q)
     launch(
         attention_prefill.attend_chunk,
@@ -47,7 +47,7 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
         q, *pools.tensors, rows.block_tables, rows.table_rows, rows.starts, rows.live, out,
         scale * LOG2E, count, rows.block_tables.stride(0),
         warps=warps, stages=stages, dependent=True,
-        HEADS=heads, KV=pools.heads, D=size, BLOCK_M=block, BLOCK_N=PAGE_TOKENS,
+        HEADS=heads, KV=pools.heads, D=size, BLOCK_M=block, BLOCK_N=tokens,
         FORMAT=pools.format, STAGES=stages,
     )  # fmt: skip
     return out

@@ -1,8 +1,8 @@
 """Attention of a few rows per sequence over its pages, split over the tokens.
 
 The tokens of a row are cut at multiples of a split length that depends on the row's own length
-(:func:`tier_of`), a program reduces one split, :func:`combine_partials` joins them. What a row's
-bits come from is the same whichever rows are computed beside it: blocks of tokens start at
+(:func:`tier_of`), programs reduce one split at a time, :func:`combine_partials` joins them. What a
+row's bits come from is the same whichever rows are computed beside it: blocks of tokens start at
 multiples of BLOCK_N, each row keeps its own maximum and sum, a block that a row does not see adds
 zeros to them, and the same binary serves every width and every number of sequences.
 """
@@ -60,18 +60,18 @@ def spoilt_tokens(values, scales, FORMAT: tl.constexpr):
     return spoilt > 0
 
 
-@triton.jit(do_not_specialize=["width", "tiles", "max_splits"])
+@triton.jit(do_not_specialize=["width", "tiles", "lanes", "max_splits"])
 def attend_split(
     x, keys, values, key_scales, value_scales, q_scale, k_scale, cos, sin, slots,
     block_tables, table_rows, starts, live, partial_acc, partial_top, partial_total,
-    eps, factor, width, tiles, max_splits, x_row, table_stride,
+    eps, factor, width, tiles, lanes, max_splits, x_row, table_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, FULL_BITS: tl.constexpr,
     FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (split and tile, key/value head, sequence). A tile is as many rows as fit with all
-    query heads of the group into BLOCK_M.
+    """Program (lane and tile, key/value head, sequence). A tile is as many rows as fit with all
+    query heads of the group into BLOCK_M; a lane takes every ``lanes``-th split.
 
     FUSED: ``x`` is the stacked projection; queries are normed and rotated here. So are the keys of
     the call's own tokens: a program first stores those that it needs and then reads them back with
@@ -86,7 +86,7 @@ def attend_split(
     GROUP: tl.constexpr = HEADS // KV
     ROWS: tl.constexpr = BLOCK_M // GROUP
     NEW: tl.constexpr = 16
-    tile, split = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    tile, lane = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     head, b = tl.program_id(1), tl.program_id(2)
     begin, alive = tl.load(starts + b), tl.load(live + b)
     table_row = tl.load(table_rows + b).to(tl.int64)
@@ -96,7 +96,7 @@ def attend_split(
         return
     longest = begin + end_row
     low, high = tier_of(begin + first_row + 1, FULL_BITS), tier_of(longest, FULL_BITS)
-    if split * (SPLIT << low) >= longest:
+    if lane * (SPLIT << low) >= longest:
         return
 
     table = block_tables + table_row * table_stride
@@ -118,57 +118,63 @@ def attend_split(
     for tier in tl.range(low, high + 1):
         span = SPLIT << tier
         mine = valid & (tiers == tier)
-        until = tl.minimum(tl.max(tl.where(mine, lengths, 0), axis=0), (split + 1) * span)
+        furthest = tl.max(tl.where(mine, lengths, 0), axis=0)
+        for split in tl.range(lane, tl.cdiv(furthest, span), lanes, num_stages=1):
+            until = tl.minimum(furthest, (split + 1) * span)
 
-        clean = until
-        for new in tl.range(tl.maximum(split * span, begin), until, NEW, num_stages=1):
-            tokens = new + tl.arange(0, NEW)
-            fresh = tokens < until
+            clean = until
+            for new in tl.range(tl.maximum(split * span, begin), until, NEW, num_stages=1):
+                tokens = new + tl.arange(0, NEW)
+                fresh = tokens < until
+                if FUSED:
+                    source = (b * width + tokens - begin).to(tl.int64)
+                    base = x + source * x_row + (HEADS * 2 * D + head * D)
+                    slot = tl.load(slots + source, mask=fresh, other=-1)
+                    k = norm_rope(base, fresh, source, cos, sin, k_scale, eps, D, R)
+                    k, ks = encode(k, NEW, D, FORMAT, keys.dtype.element_ty, INTERPRET)
+                    store_tokens(keys, key_scales, k, ks, slot, slot >= 0, head, KV, D, FORMAT)
+                    v = base[:, None] + (KV * D + d)[None, :]
+                    v = wide(tl.load(v, mask=fresh[:, None], other=0.0))
+                    v, vs = encode(v, NEW, D, FORMAT, values.dtype.element_ty, INTERPRET)
+                    store_tokens(values, value_scales, v, vs, slot, slot >= 0, head, KV, D, FORMAT)
+                else:
+                    page = tl.load(table + tokens // 64, mask=fresh, other=0).to(tl.int64)
+                    places = page * 64 + tokens % 64
+                    v, vs = load_tokens(values, value_scales, places, fresh, head, KV, D, FORMAT)
+                spoilt = tl.min(
+                    tl.where(fresh & spoilt_tokens(v, vs, FORMAT), tokens, until), axis=0
+                )
+                clean = tl.minimum(clean, spoilt)
             if FUSED:
-                source = (b * width + tokens - begin).to(tl.int64)
-                base = x + source * x_row + (HEADS * 2 * D + head * D)
-                slot = tl.load(slots + source, mask=fresh, other=-1)
-                k = norm_rope(base, fresh, source, cos, sin, k_scale, eps, D, R)
-                k, ks = encode(k, NEW, D, FORMAT, keys.dtype.element_ty, INTERPRET)
-                store_tokens(keys, key_scales, k, ks, slot, slot >= 0, head, KV, D, FORMAT)
-                v = base[:, None] + (KV * D + d)[None, :]
-                v = wide(tl.load(v, mask=fresh[:, None], other=0.0))
-                v, vs = encode(v, NEW, D, FORMAT, values.dtype.element_ty, INTERPRET)
-                store_tokens(values, value_scales, v, vs, slot, slot >= 0, head, KV, D, FORMAT)
-            else:
-                page = tl.load(table + tokens // 64, mask=fresh, other=0).to(tl.int64)
-                places = page * 64 + tokens % 64
-                v, vs = load_tokens(values, value_scales, places, fresh, head, KV, D, FORMAT)
-            spoilt = tl.min(tl.where(fresh & spoilt_tokens(v, vs, FORMAT), tokens, until), axis=0)
-            clean = tl.minimum(clean, spoilt)
-        if FUSED:
-            tl.debug_barrier()
+                tl.debug_barrier()
 
-        top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-        total = tl.zeros((BLOCK_M,), tl.float32)
-        acc = tl.zeros((BLOCK_M, D), tl.float32)
-        first, last = split * span // BLOCK_N, tl.cdiv(until, BLOCK_N)
-        page = tl.load(table + split * span // 64)
-        for block in tl.range(first, last, num_stages=STAGES):
-            following = tl.load(table + tl.minimum(block + 1, last - 1) * BLOCK_N // 64)
-            tokens = block * BLOCK_N + offsets
-            places = page.to(tl.int64) * 64 + (block * BLOCK_N) % 64 + offsets
-            k, ks = load_tokens(keys, key_scales, places, tokens < until, head, KV, D, FORMAT)
-            v, vs = load_tokens(values, value_scales, places, tokens < clean, head, KV, D, FORMAT)
-            top, total, acc = absorb(
-                q,
-                decode(k, ks, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
-                decode(v, vs, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
-                tokens[None, :] < lengths[:, None], top, total, acc, factor, INTERPRET,
-            )  # fmt: skip
-            page = following
+            top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+            total = tl.zeros((BLOCK_M,), tl.float32)
+            acc = tl.zeros((BLOCK_M, D), tl.float32)
+            first, last = split * span // BLOCK_N, tl.cdiv(until, BLOCK_N)
+            page = tl.load(table + split * span // 64)
+            for block in tl.range(first, last, num_stages=STAGES):
+                following = tl.load(table + tl.minimum(block + 1, last - 1) * BLOCK_N // 64)
+                tokens = block * BLOCK_N + offsets
+                places = page.to(tl.int64) * 64 + (block * BLOCK_N) % 64 + offsets
+                k, ks = load_tokens(keys, key_scales, places, tokens < until, head, KV, D, FORMAT)
+                v, vs = load_tokens(
+                    values, value_scales, places, tokens < clean, head, KV, D, FORMAT
+                )
+                top, total, acc = absorb(
+                    q,
+                    decode(k, ks, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
+                    decode(v, vs, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
+                    tokens[None, :] < lengths[:, None], top, total, acc, factor, INTERPRET,
+                )  # fmt: skip
+                page = following
 
-        total = tl.where(lengths > clean, tl.where(clean < until, float("nan"), total), total)
-        mine = mine & (split * span < lengths)
-        part = (row * HEADS + h) * max_splits + split
-        tl.store(partial_top + part, top, mask=mine)
-        tl.store(partial_total + part, total, mask=mine)
-        tl.store(partial_acc + (part * D)[:, None] + d[None, :], acc, mask=mine[:, None])
+            total = tl.where(lengths > clean, tl.where(clean < until, float("nan"), total), total)
+            made = mine & (split * span < lengths)
+            part = (row * HEADS + h) * max_splits + split
+            tl.store(partial_top + part, top, mask=made)
+            tl.store(partial_total + part, total, mask=made)
+            tl.store(partial_acc + (part * D)[:, None] + d[None, :], acc, mask=made[:, None])
 
 
 @triton.jit(do_not_specialize=["width", "max_splits"])
