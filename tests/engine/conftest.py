@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -31,3 +34,15 @@ def endless_factory() -> Callable[[], OpenedInstance]:
     """Two lanes with room for outputs that take far longer than any test."""
     limits = ProgramLimits(max_context=1 << 20, max_concurrency=2, prefill_chunk=8, vocab_rows=64)
     return fake_factory(limits, FakeConfig(pages=1 << 20))
+
+
+@pytest.fixture
+def machine() -> ModuleType:
+    """The module of the state machine, afresh: a planted bug leaves no trace in it."""
+    path = Path(__file__).with_name("test_machine.py")
+    spec = importlib.util.spec_from_file_location("engine_machine", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -9,6 +9,7 @@ import pytest
 from ninfer_core.contract.checkpoints import ResumeKind
 from ninfer_core.contract.requests import ResponseFormat
 from ninfer_core.contract.resources import Shortfall
+from ninfer_core.engine.states import RequestState
 from ninfer_core.testing.engine_answers import expected_without_stop
 from ninfer_core.testing.engine_harness import EngineHarness
 from ninfer_core.testing.engine_watch import UnitWatch
@@ -176,8 +177,31 @@ def test_for_a_round_ahead_nothing_is_given_up(options):
     assert list(tracked.record.tokens) == expected_without_stop([5], 0, 30)
 
 
-def test_an_older_row_without_room_gets_it_from_one_in_flight(options):
-    """The victim is kept out of the next round, settles, and is paused then."""
+def test_an_older_row_without_room_has_one_in_flight_paused_in_the_next_cycle(options):
+    """The victim is kept out of one round, which settles; it would never stand still by itself."""
+    config = FakeConfig(page_tokens=16, pause_kinds=frozenset({ResumeKind.REPLAY}))
+    harness = ahead(config)
+    form = ResponseFormat(kind="grammar", value="free")
+    old = harness.submit([5] * 14, options(None, ignore_eos=True), response_format=form)
+    young = free(harness, 1, options)
+    harness.step(5)
+    accounts = harness.program.accounts
+    accounts.take("ballast", Amount(pages=accounts.free.pages))
+    while not old.record.blocked:
+        harness.step()
+        assert harness.steps < 30
+    assert young.record.state is RequestState.DECODE_READY
+    assert harness.program.contexts.sequence(young.record.sequence).frontier < 13, "room for more"
+    harness.step()
+    assert young.record.state is RequestState.PAUSED
+    accounts.give_all("ballast")
+    harness.core.events.changed()
+    harness.run_dry()
+    assert list(old.record.tokens) == expected_without_stop([5] * 14, 1, 50)
+    assert list(young.record.tokens) == expected_without_stop([6], 1, 63)
+
+
+def test_rows_in_flight_that_make_way_lose_nothing(options):
     config = FakeConfig(page_tokens=1, pages=30, pause_kinds=frozenset({ResumeKind.REPLAY}))
     harness = ahead(config)
     old, young = free(harness, 0, options, 20), free(harness, 1, options, 20)

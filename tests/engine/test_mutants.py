@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -228,29 +226,18 @@ def capacity_event_missed(patch: Patch) -> None:
     patch.setattr(Endings, "settle", settle)
 
 
-def load_machine() -> ModuleType:
-    path = Path(__file__).with_name("test_machine.py")
-    spec = importlib.util.spec_from_file_location("engine_machine", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def drive() -> None:
-    machine = load_machine()
+def drive(machine: ModuleType) -> None:
     short = settings(machine.SETTINGS, max_examples=80, phases=[Phase.generate])
     run_state_machine_as_test(machine.EngineMachine, settings=short)
 
 
-def test_without_a_bug_the_same_run_passes() -> None:
-    drive()
+def test_without_a_bug_the_same_run_passes(machine: ModuleType) -> None:
+    drive(machine)
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_a_seeded_bug_is_caught(name: str, monkeypatch: Patch) -> None:
+def test_a_seeded_bug_is_caught(name: str, monkeypatch: Patch, machine: ModuleType) -> None:
     plant, symptom = MUTANTS[name]
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=symptom):
-        drive()
+        drive(machine)
