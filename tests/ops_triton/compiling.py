@@ -40,15 +40,18 @@ def entries(parts: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def collect(parts: list[str]) -> list[tuple[str, Launch]]:
-    """Distinct launches; those that ask for dependent launch also without it."""
+    """Distinct launches; the first of each kernel in an entry also without dependent launch."""
     found: dict[Launch, str] = {}
     for name, call in entries(parts):
         with launch.dry_run(), recorded_launches() as launches:
             call()
         assert launches, f"{name} launched nothing"
+        kernels = set()
         for entry in launches:
             found.setdefault(entry, name)
-            found.setdefault(independent(entry), name)
+            if entry.kernel not in kernels:
+                kernels.add(entry.kernel)
+                found.setdefault(independent(entry), name)
     return [(name, entry) for entry, name in found.items()]
 
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import torch
 from harness import Operands
+from matrices import EPS, FORMATS
 
 from ninfer_core.ops.contracts.values import WeightMatrix
-from ninfer_ops_triton import heads, linear
+from ninfer_ops_triton import heads, linear, norm, prefill_linear
 
-EPS = 1e-6
 VOCABULARY, ADDRESSABLE = 248_320, 248_077
 GEOMETRY = {"0.8B": (1024, 16, 8, 2, 3584), "27B": (5120, 48, 24, 4, 17408)}
 """Hidden size, value heads, heads, KV heads, intermediate size."""
@@ -57,10 +57,33 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
         heads.norm_head(residual, scale, EPS, head, ADDRESSABLE)
 
 
+def rows_alone() -> None:
+    """Norms, gates, embedding and widening."""
+    for dtype in (torch.bfloat16, torch.float32):
+        for width in (1024, 5120):
+            values, scale = operands.empty(3, width, dtype=dtype), operands.empty(width)
+            norm.rms_norm(values, scale, EPS)
+            norm.add_rms_norm(values, values, scale, EPS)
+        stacked = operands.empty(3, 16384, dtype=dtype)
+        norm.swiglu(stacked)
+        query, gate = stacked.view(3, 32, 512).split(256, dim=2)
+        norm.sigmoid_gate(query.contiguous(), gate)
+        gates = stacked[:, :4096].view(3, 32, 128)
+        norm.gated_rms_norm(operands.empty(3, 32, 128), gates, operands.empty(128), EPS)
+    ids = operands.empty(5, dtype=torch.int32)
+    for format_ in FORMATS.values():
+        table = weight(format_, VOCABULARY, 1024)
+        linear.embedding(ids, table)
+        if format_ != "bf16":
+            for _ in prefill_linear.widened_blocks(table, 8192):
+                pass
+
+
 LAUNCHES: dict[str, Callable[[], None]] = {
+    "rows": rows_alone,
     **{
-        f"decode {format_} {model}": partial(decode_route, format_, model, counts)
-        for format_ in ("bf16", "fp8_e4m3fn_row_bf16", "q4_g64_fp16")
-        for model, counts in {"0.8B": (1, 128), "27B": (1, 16, 32)}.items()
+        f"decode {kind} {model}": partial(decode_route, format_, model, counts)
+        for kind, format_ in FORMATS.items()
+        for model, counts in {"0.8B": (1,), "27B": (32,)}.items()
     },
 }

@@ -16,6 +16,7 @@ from ninfer_ops_triton import (
     kv,
     linear,
     norm,
+    prefill_linear,
     rounds,
     sampling,
 )
@@ -29,6 +30,7 @@ SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     heads.OPS,
     linear.OPS,
     norm.OPS,
+    prefill_linear.OPS,
     rounds.OPS,
     sampling.OPS,
 )

@@ -1,0 +1,116 @@
+"""Products of the prefill route: the library's, over bf16 weights.
+
+Quantised weights are widened to bf16 a block of rows at a time. A block is small enough to stay in
+the L2 cache between the kernel that writes it and the product that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ninfer_core.ops.contracts.values import LogprobRows, WeightMatrix
+from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.kernels.widen import widen_kernel
+from ninfer_ops_triton.launch import cdiv, launch
+from ninfer_ops_triton.linear import check_rows
+from ninfer_ops_triton.sampling import logprobs
+from ninfer_ops_triton.weights import codes_and_scales, kind_of
+
+WIDENED = 1 << 24
+"""Elements of a widened block: 32 MiB."""
+
+SCORED_ROWS = 128
+"""Prompt rows whose logits exist at the same time."""
+
+_TILE = (4, 1024)
+
+
+def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
+    check_rows(x, weight.columns, "x")
+    if kind_of(weight) == "bf16":
+        return torch.mm(x, weight.planes["weight"].t())
+    out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)
+    for first, last, block in widened_blocks(weight, weight.rows):
+        torch.mm(x, block.t(), out=out[:, first:last])
+    return out
+
+
+def linear_prefill_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
+    check_rows(x, weight.columns, "x")
+    check_rows(residual, weight.rows, "residual", x.shape[0])
+    if kind_of(weight) == "bf16":
+        return torch.addmm(residual, x, weight.planes["weight"].t())
+    out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)
+    for first, last, block in widened_blocks(weight, weight.rows):
+        torch.addmm(residual[:, first:last], x, block.t(), out=out[:, first:last])
+    return out
+
+
+def prompt_logprobs(
+    hidden: Tensor, weight: WeightMatrix, addressable: int, targets: Tensor, top: int
+) -> LogprobRows:
+    check_rows(hidden, weight.columns, "hidden")
+    if tuple(targets.shape) != (hidden.shape[0],):
+        raise OpError(
+            f"targets is {list(targets.shape)}; it must be [{hidden.shape[0]}], one for each row"
+        )
+    if not 0 <= top <= addressable <= weight.rows:
+        raise OpError(
+            f"top {top}, {addressable} addressable rows and {weight.rows} rows must ascend from 0"
+        )
+    blocks = zip(*(torch.split(part, SCORED_ROWS) for part in (hidden, targets)), strict=True)
+    parts = [logprobs(logits(rows, weight, addressable), ids, top) for rows, ids in blocks]
+    return LogprobRows(
+        torch.cat([part.chosen for part in parts]),
+        torch.cat([part.top_ids for part in parts]),
+        torch.cat([part.top_values for part in parts]),
+    )
+
+
+def logits(hidden: Tensor, weight: WeightMatrix, addressable: int) -> Tensor:
+    """f32[n, addressable], not rounded to bf16 on the way."""
+    if kind_of(weight) == "bf16":
+        return _wide_mm(hidden, weight.planes["weight"][:addressable])
+    out = torch.empty((hidden.shape[0], addressable), dtype=torch.float32, device=hidden.device)
+    for first, last, block in widened_blocks(weight, addressable):
+        out[:, first:last] = _wide_mm(hidden, block)
+    return out
+
+
+def widened_blocks(weight: WeightMatrix, rows: int) -> Iterator[tuple[int, int, Tensor]]:
+    """``(first, last, bf16[last - first, columns])`` of the first ``rows`` rows, block by block.
+
+    Blocks share their memory: one is overwritten when the next is asked for.
+    """
+    kind, columns = kind_of(weight), weight.columns
+    codes, scales = codes_and_scales(weight)
+    step = min(rows, max(128, WIDENED // columns // 128 * 128))
+    buffer = torch.empty((step, columns), dtype=torch.bfloat16, device=codes.device)
+    for first in range(0, rows, step):
+        last = min(rows, first + step)
+        launch(
+            widen_kernel, (cdiv(last - first, _TILE[0]), cdiv(columns, _TILE[1])),
+            codes, scales, buffer, first, last, columns, codes.shape[1],
+            scales.shape[1] if kind == "q4" else 1,
+            FORMAT=kind, BLOCK_R=_TILE[0], BLOCK_K=_TILE[1],
+        )  # fmt: skip
+        yield first, last, buffer[: last - first]
+
+
+def _wide_mm(x: Tensor, weight: Tensor) -> Tensor:
+    """fp32 sums of bf16 products, kept in fp32; ATen's CPU has no such product."""
+    if x.is_cuda:
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return torch.mm(x.float(), weight.t().float())
+
+
+OPS: Mapping[str, Callable[..., Any]] = {
+    "linear_prefill": linear_prefill,
+    "linear_prefill_add": linear_prefill_add,
+    "prompt_logprobs": prompt_logprobs,
+}
+"""Op name to function."""
