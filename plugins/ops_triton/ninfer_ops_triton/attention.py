@@ -19,7 +19,7 @@ from ninfer_core.ops.contracts.values import PAGE_TOKENS, AttentionMixer, KvCach
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.kernels import attention_decode
 from ninfer_ops_triton.kv import Pools, group_of, pools_of
-from ninfer_ops_triton.launch import cdiv, launch, multiprocessors
+from ninfer_ops_triton.launch import capability, cdiv, launch, multiprocessors
 
 SPLIT = 64
 """Tokens of a split of a short row."""
@@ -37,8 +37,8 @@ BLOCK = 32
 PROGRAMS = 8
 """For each multiprocessor; where a row's splits would make more, programs take several in turn."""
 
-STAGES = 4
-"""Blocks of the loop in flight, and one."""
+STAGES, OLDER_STAGES = 4, 3
+"""Blocks of the loop in flight, and one; the second before compute capability 9.0."""
 
 LOG2E = 1.4426950408889634
 
@@ -108,6 +108,7 @@ def _attend(
     top, total = torch.empty((2, count, heads, splits), dtype=torch.float32, device=x.device)
     out = torch.empty((count, heads, size), dtype=x.dtype, device=x.device)
     extras = fused or (x, x, x, x, x)
+    stages = STAGES if capability() >= (9, 0) else OLDER_STAGES
     launch(
         attention_decode.attend_split,
         (lanes * tiles, pools.heads, sequences),
@@ -115,10 +116,10 @@ def _attend(
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
         eps, scale * LOG2E, width, tiles, lanes, splits, x.stride(0),
         rows.block_tables.stride(0),
-        warps=4, stages=STAGES, dependent=True,
+        warps=4, stages=stages, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=TILE, BLOCK_N=BLOCK,
         SPLIT=SPLIT, FULL_BITS=FULL_BITS, FORMAT=pools.format, FUSED=fused is not None,
-        STAGES=STAGES,
+        STAGES=stages,
     )  # fmt: skip
     launch(
         attention_decode.combine_partials,

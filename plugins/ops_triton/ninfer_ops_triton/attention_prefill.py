@@ -13,13 +13,14 @@ from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.attention import LOG2E, paged_decode_attention
 from ninfer_ops_triton.kernels import attention_prefill
 from ninfer_ops_triton.kv import group_of, pools_of
-from ninfer_ops_triton.launch import cdiv, launch, multiprocessors
+from ninfer_ops_triton.launch import capability, cdiv, launch, multiprocessors
 
 FEW_ROWS = 16
 """Up to so many rows the kernels of the decode route are used, which split the tokens."""
 
-LARGE, SMALL = (128, 64, 8, 2), (64, 64, 4, 2)
-"""Rows times heads of a program, tokens that it reduces at once, its warps, its stages."""
+LARGE, SMALL, OLDER = (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2)
+"""Rows times heads of a program, tokens that it reduces at once, its warps, its stages: for many
+rows, for few, and for devices before compute capability 9.0, which have less shared memory."""
 
 
 def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
@@ -38,8 +39,7 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
             f"q is {list(q.shape)} with strides {q.stride()}; contiguous heads of "
             f"{pools.head_size} are needed"
         )
-    enough = cdiv(count, LARGE[0] // group) * pools.heads >= multiprocessors()
-    block, tokens, warps, stages = LARGE if enough else SMALL
+    block, tokens, warps, stages = _shape(count, group, pools.heads)
     out = torch.empty_like(q)
     launch(
         attention_prefill.attend_chunk,
@@ -51,6 +51,12 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
         FORMAT=pools.format, STAGES=stages,
     )  # fmt: skip
     return out
+
+
+def _shape(count: int, group: int, heads: int) -> tuple[int, int, int, int]:
+    if capability() < (9, 0):
+        return OLDER
+    return LARGE if cdiv(count, LARGE[0] // group) * heads >= multiprocessors() else SMALL
 
 
 OPS: Mapping[str, Callable[..., Any]] = {"paged_prefill_attention": paged_prefill_attention}
