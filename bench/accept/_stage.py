@@ -44,13 +44,17 @@ class Stage:
     steps: dict[str, Facts] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
     def say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self.started:6.1f} s] {text}", flush=True)
+        print(f"[{self.seconds:6.1f} s] {text}", flush=True)
 
     def run(self, name: str, step: Step) -> None:
         if self.only and not any(part in name for part in self.only):
             return
-        if time.monotonic() - self.started > self.limit:
+        if self.seconds > self.limit:
             self.say(f"{name}: not run, {self.limit:.0f} s have passed")
             self.steps[name] = {"passed": None, "not_run": "no time left"}
         else:
@@ -66,7 +70,7 @@ class Stage:
             "passed": self.passed,
             "asked": dict(self.asked),
             "conditions": conditions() | gpu_conditions(),
-            "seconds": round(time.monotonic() - self.started, 1),
+            "seconds": round(self.seconds, 1),
             "steps": self.steps,
         }
         text = json.dumps(report, indent=1, default=str)
