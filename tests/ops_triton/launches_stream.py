@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from harness import Operands
 
-from ninfer_ops_triton.bench.bandwidth import BYTES, SHAPES, fold
+from ninfer_ops_triton.bench.bandwidth import BYTES, SHAPES, add_up
 
 words = Operands(device="meta").empty(BYTES // 4, dtype=torch.int32)
 
 LAUNCHES: dict[str, Callable[[], None]] = {
-    f"fold-{shape.programs}-{shape.block}": partial(fold, words, shape) for shape in SHAPES
+    f"read-{shape.programs}-{shape.block}": partial(add_up, words, shape) for shape in SHAPES
 }

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-COMMANDS = ("run", "chat", "serve", "convert", "inspect", "verify", "plugins", "env")
+COMMANDS = ("run", "chat", "serve", "convert", "inspect", "verify", "bench", "plugins", "env")
 OTHERS = {"--pyargs", "--ninfer-plugin"}
 """Options of pytest, the second from our plug-in for it."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from ninfer_ops_triton.kernels.stream import fold_words
+from ninfer_ops_triton.kernels.stream import add_words
 from ninfer_ops_triton.launch import launch, multiprocessors
 
 BYTES: Final = 4 << 30
@@ -53,27 +53,30 @@ def read_bandwidth(device: int, size: int = BYTES) -> dict[str, Any]:
 
 def _passes(words: Tensor) -> Iterator[tuple[float, Shape]]:
     for shape in SHAPES:
-        fold(words, shape)
+        add_up(words, shape)
         for _ in range(REPEATS):
             start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            fold(words, shape)  # so that the queue is not empty when the clock starts
+            add_up(words, shape)  # so that the queue is not empty when the clock starts
             start.record()
-            read = fold(words, shape)[1]
+            read = add_up(words, shape)[1]
             end.record()
             end.synchronize()
             yield 4 * read / (1e-3 * start.elapsed_time(end)), shape
 
 
-def fold(words: Tensor, shape: Shape) -> tuple[Tensor, int]:
-    """One pass over i32 ``words``, at least a block of them: folds i32[programs], and how many words
-    from the first on were read. What does not fill a step of all programs is left out."""
+def add_up(words: Tensor, shape: Shape) -> tuple[Tensor, int]:
+    """One pass over i32 ``words``, at least a block of them.
+
+    Gives the sum of each program, right modulo 2^32, and how many words from the first on they
+    read; those that do not fill a step of all programs are left out.
+    """
     blocks = words.numel() // shape.block
     programs = min(blocks, shape.programs * multiprocessors())
     steps = blocks // programs
-    folds = torch.empty(programs, dtype=torch.int32, device=words.device)
+    sums = torch.empty(programs, dtype=torch.int64, device=words.device)
     launch(
-        fold_words, (programs,), words, folds, steps,
+        add_words, (programs,), words, sums, steps,
         warps=shape.warps, stages=shape.stages, BLOCK=shape.block, STAGES=shape.stages,
     )  # fmt: skip
-    return folds, programs * steps * shape.block
+    return sums, programs * steps * shape.block

@@ -26,6 +26,13 @@ from ninfer_core.plugins import PluginHost
 from ninfer_ops_triton.bench.peer import NAMES
 from ninfer_ops_triton.bench.session import Session, Setting
 
+_FLAGS = {
+    "kv_format": "--kv-dtype",
+    "max_concurrency": "--batch",
+    "max_context": "--prompt and --rounds",
+}
+"""What the contract calls these options' values."""
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -130,7 +137,7 @@ def bench(
     For each number of requests all prompts are submitted at once and answered greedily. Prompts are
     random tokens and are run, never filled in.
     """
-    with reported(debug=debug, as_json=as_json):
+    with reported(debug=debug, as_json=as_json, flags=_FLAGS):
         setting, model = load.to_setting(), chosen.name()
         with Interrupt() as interrupt:
             report = _measured(ctx.obj, model, setting, interrupt)

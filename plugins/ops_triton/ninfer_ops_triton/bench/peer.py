@@ -6,6 +6,7 @@ the last line of stdout. Weights are random, for their values do not change the 
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 NAMES: Final = ("transformers",)
 _LIMIT: Final = 1800.0
+_FAST_PATH: Final = ("fla", "causal_conv1d")
 
 Json = dict[str, Any]
 
@@ -48,7 +50,7 @@ def main() -> None:
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     model = build(task["config"], device, dtype)
     runs = [_measure(model, batch, task, device) for batch in task["batches"]]
-    facts = {"version": transformers.__version__, "dtype": str(dtype), "path": path_of(model)}
+    facts = {"version": transformers.__version__, "dtype": str(dtype), "path": path_of()}
     print(json.dumps({**facts, "runs": runs}))  # noqa: T201
 
 
@@ -67,16 +69,18 @@ def build(config: Mapping[str, Any], device: Any, dtype: Any) -> Any:
         torch.set_default_dtype(before)
 
 
-def path_of(model: Any) -> str:
-    """Which kernels its linear attention found: its own fast path needs two packages."""
-    mixers = (module for module in model.modules() if hasattr(module, "chunk_gated_delta_rule"))
-    mixer = next(mixers, None)
-    if mixer is None:
-        return "unknown"
-    origin = str(mixer.chunk_gated_delta_rule.__module__)
-    fused = getattr(mixer, "causal_conv1d_fn", None) is not None
-    rule = "torch" if origin.startswith("transformers") else origin.partition(".")[0]
-    return f"delta rule: {rule}, convolution: {'causal_conv1d' if fused else 'torch'}"
+def path_of() -> str:
+    """Which of the packages of transformers' fast path can be imported here; without one, its own
+    torch code does that part."""
+    parts = ((package, _version(package)) for package in _FAST_PATH)
+    return ", ".join(f"{package} {found or 'missing'}" for package, found in parts)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return str(getattr(importlib.import_module(package), "__version__", "present"))
+    except Exception:
+        return None
 
 
 def _measure(model: Any, batch: int, task: Mapping[str, Any], device: Any) -> Json:

@@ -56,8 +56,8 @@ class Traffic:
     kv_token: int
 
     def of_round(self, rows: int, context: float) -> RoundBytes:
-        """``context`` tokens are read for each row, the one that the round stores included; states
-        are read and written."""
+        """Each row reads the keys and values of ``context`` tokens, its own included, and stores
+        those of one; states are read and written."""
         return RoundBytes(
             weights=self.layers + self.head + rows * self.embedding_row,
             state=2 * rows * self.state,
