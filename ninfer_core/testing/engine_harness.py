@@ -8,12 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.errors import Infeasible, Overloaded, RequestError
-from ninfer_core.contract.events import (
-    Failed,
-    Finished,
-    FinishReason,
-    GenerationEvent,
-)
+from ninfer_core.contract.events import Failed, Finished, FinishReason, GenerationEvent
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.resources import ProgramLimits
 from ninfer_core.engine.core import Activity, EngineCore
