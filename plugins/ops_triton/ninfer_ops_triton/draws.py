@@ -117,10 +117,9 @@ def sample_tokens(
     check_logits(logits)
     vocabulary = logits.shape[1]
     scratch = Scratch.empty(logits, cdiv(vocabulary, BLOCK), copies=False)
-    scratch.plain.fill_(1)
     launch(
         process.summarise_rows, tuple(scratch.best.shape), logits, scratch.best, scratch.finite,
-        scratch.histogram, scratch.found, logits.stride(0), vocabulary,
+        scratch.plain, scratch.histogram, scratch.found, logits.stride(0), vocabulary,
         BINS=BINS, BLOCK=BLOCK, dependent=True,
     )  # fmt: skip
     entries = entries_of(logits, rows.seeds.shape[0])

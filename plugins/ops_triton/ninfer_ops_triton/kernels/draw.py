@@ -84,12 +84,12 @@ def bin_of(x, top, least, BINS: tl.constexpr):
 
 
 @triton.jit
-def least_mass(bins, top, least, temperature, BINS: tl.constexpr):
-    """The weight fp32 that a token in a bin has at least."""
+def most_mass(bins, top, least, temperature, BINS: tl.constexpr):
+    """The weight fp32 that a token in a bin has at most."""
     span = top - least
     span = tl.where(span > 1e-30, span, 1.0)
-    octaves = (0x3F800000 + ((bins + 1 - BINS // 2) << 18)).to(tl.float32, bitcast=True)
-    y = tl.where(bins < BINS // 2, (bins + 1).to(tl.float32) / (BINS // 2), octaves)
+    octaves = (0x3F800000 + ((bins - BINS // 2) << 18)).to(tl.float32, bitcast=True)
+    y = tl.where(bins < BINS // 2, bins.to(tl.float32) / (BINS // 2), octaves)
     return tl.exp(-(y * span) / temperature)
 
 
@@ -210,10 +210,14 @@ def gather_candidates(
             if cut:
                 limit = tl.minimum(limit, tl.sum((sums < k).to(tl.int32), 0))
             else:
-                weights = least_mass(bins, top, least, heat, BINS) * counts.to(tl.float32)
-                total = row_sum(masses, row, blocks, BLOCKS).to(tl.float32) * (p * 1.001 / UNIT)
-                short = tl.cumsum(weights, 0) < total
-                limit = tl.minimum(limit, tl.sum(short.to(tl.int32), 0))
+                # Whole bins until what is left beyond them can hold no part of the nucleus. The
+                # margin is for fp32; were it too small, the row would take the longer way.
+                counts = tl.where(bins == BINS - 1, count - tl.max(sums, 0), counts)
+                beyond = most_mass(bins, top, least, heat, BINS) * counts.to(tl.float32)
+                beyond = tl.sum(beyond, 0) - tl.cumsum(beyond, 0)
+                total = row_sum(masses, row, blocks, BLOCKS).to(tl.float32) / UNIT
+                inside = beyond > total * (1.0 - p) * 0.99
+                limit = tl.minimum(limit, tl.sum(inside.to(tl.int32), 0))
         own = tl.load(best + row * blocks + block)
         if bin_of(code_value(own), top, least, BINS) <= limit:
             x = load_block(logits, processed, plain, row, ids, stride, vocabulary, addressable)

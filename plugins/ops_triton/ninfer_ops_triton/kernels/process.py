@@ -105,11 +105,9 @@ def process_rows(
         summarise(x, code, best, finite, histogram, found, row, block, BINS)
         if block == 0:
             tl.store(plain + row, 1 - asked)
-    if SUMMARY:
-        copied = asked != 0
     else:
-        copied = True
-    if copied:
+        asked = asked | 1
+    if asked != 0:
         tl.store(processed + row.to(tl.int64) * vocabulary + ids, x, inside)
 
 
@@ -148,6 +146,7 @@ def summarise_rows(
     processed,
     best,
     finite,
+    plain,
     histogram,
     found,
     stride,
@@ -157,7 +156,7 @@ def summarise_rows(
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """The summary of :func:`process_rows` for logits that are processed already."""
+    """The summary of :func:`process_rows` for logits that are processed already: plain rows."""
     lib.release_dependents(PDL)
     row, block = tl.program_id(0), tl.program_id(1)
     ids = block * BLOCK + tl.arange(0, BLOCK)
@@ -166,6 +165,8 @@ def summarise_rows(
     x = tl.load(processed + row.to(tl.int64) * stride + ids, inside, other=float("-inf"))
     code = tl.where(inside, lawful_code(x, ids), -1)
     summarise(x, code, best, finite, histogram, found, row, block, BINS)
+    if block == 0:
+        tl.store(plain + row, 1)
 
 
 @triton.jit
