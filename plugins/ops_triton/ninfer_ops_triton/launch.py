@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +61,59 @@ def launch(
         observe(kernel, grid, args, {**constants, **options, "INTERPRET": INTERPRET, "PDL": pdl})
     if _dry:
         return
-    kernel[grid](*args, **constants, INTERPRET=INTERPRET, PDL=pdl, **options)
+    constants |= {"INTERPRET": INTERPRET, "PDL": pdl}
+    if not _on_gpu():
+        kernel[grid](*args, **constants, **options)
+        return
+    key = (kernel.fn, warps, stages, *constants.values(), *map(_specialisation, args))
+    ready = _ready.get(key)
+    if ready is None:
+        _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))
+        return
+    width, height, depth = (*grid, 1, 1)[:3]
+    device = torch.cuda.current_device()
+    ready.run(
+        width, height, depth, _current_stream(device), ready.function, ready.metadata,
+        None, None, None, *args, *[constants[name] for name in ready.constants],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A compiled kernel and how it is called; ``constants`` follow the arguments in this order."""
+
+    run: Callable[..., None]
+    function: Any
+    metadata: Any
+    constants: tuple[str, ...]
+
+
+_ready: dict[tuple[Any, ...], _Ready] = {}
+"""Compiled kernels by what Triton specialises on. Its own look-up costs several times a launch."""
+
+
+def _prepare(kernel: Any, given: int, compiled: Any) -> _Ready:
+    return _Ready(
+        compiled.run,
+        compiled.function,
+        compiled.packed_metadata,
+        tuple(kernel.arg_names[given:]),
+    )
+
+
+def _specialisation(argument: Any) -> Any:
+    """What Triton compiles apart: element types, alignment of addresses, and of integers whether
+    they are 1, multiples of 16, or wide."""
+    if isinstance(argument, int):
+        return argument == 1, not argument & 15, -(1 << 31) <= argument < 1 << 31
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype, not argument.data_ptr() & 15
+    return type(argument)
+
+
+def _current_stream(device: int) -> int:
+    stream: int = triton.runtime.driver.active.get_current_stream(device)
+    return stream
 
 
 def supports_dependent_launch() -> bool:
