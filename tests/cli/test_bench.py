@@ -13,7 +13,7 @@ from ninfer_core.engine.round_timings import RoundTiming
 from ninfer_core.plugins import Selection, load_plugins
 from ninfer_ops_triton.bench.command import app, batches
 from ninfer_ops_triton.bench.drive import Run, Stream, prompts
-from ninfer_ops_triton.bench.figures import figures, percentile
+from ninfer_ops_triton.bench.figures import figures, percentile, roofline_share
 from ninfer_ops_triton.bench.peer import measure_peer
 from ninfer_ops_triton.bench.traffic import Traffic, traffic_of
 from ninfer_qwen3_5.geometry.artifact import Geometry, write_geometry
@@ -126,7 +126,7 @@ def test_figures_by_hand():
     )
     run = Run(100, (stream(0.2, early), stream(0.4, late)), 1.0, 1.06, (*others, timing))
     traffic = Traffic(layers=10**6, head=0, embedding_row=0, state=0, kv_token=0)
-    made = figures(run, traffic, 2e8)
+    made = figures(run, traffic)
     assert made["ttft_ms"] == {"p50": 300.0, "max": 400.0}
     assert made["prefill_tokens_per_second"] == 500.0
     assert made["rounds"] == 3
@@ -138,14 +138,16 @@ def test_figures_by_hand():
     assert made["device_wait_us"] == 100.0
     assert made["mean_context"] == pytest.approx(100 + (6 + 2.5) / 2, abs=0.05)
     assert made["bytes_per_round"]["total"] == 10**6
-    assert made["roofline_share"] == 0.5
+    assert roofline_share(made, 2e8) == 0.5
+    assert roofline_share(made, None) is None
 
 
 def test_figures_of_a_run_without_a_round():
-    made = figures(Run(10, (stream(0.1, [(1.0, 1)]),), 2.0, 2.0, ()), None, None)
+    made = figures(Run(10, (stream(0.1, [(1.0, 1)]),), 2.0, 2.0, ()), None)
     assert made["rounds"] == 0
-    for field in ("round_ms", "gap_ms", "decode_tokens_per_second", "host_us", "roofline_share"):
+    for field in ("round_ms", "gap_ms", "decode_tokens_per_second", "host_us", "device_wait_us"):
         assert made[field] is None
+    assert roofline_share(made, 1e9) is None
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
@@ -168,7 +170,7 @@ def test_one_object_of_a_whole_run(bench):
     assert (report["model"], report["devices"]) == ("demo", ["cpu"])
     assert report["setting"] == {
         "prompt": 16, "rounds": 256, "prefill_chunk": 1024, "kv_format": "fp32",
-        "max_context": 25, "max_concurrency": 2,
+        "max_context": 8192, "max_concurrency": 2,
     }  # fmt: skip
     assert report["read_bandwidth"] is None
     assert report["peers"] == []

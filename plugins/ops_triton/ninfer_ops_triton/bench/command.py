@@ -159,4 +159,4 @@ def _measured(
         say("note", resolved.note)
     with Meter(interrupt.check) as meter:
         artifact = artifact_of(resolved, host, meter.conversion)
-    return Session(artifact, setting, host, interrupt.check).measure()
+    return Session(artifact, setting, host, interrupt).measure()

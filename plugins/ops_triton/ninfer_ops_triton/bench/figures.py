@@ -22,11 +22,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def figures(run: Run, traffic: Traffic | None, bandwidth: float | None) -> Json:
+def figures(run: Run, traffic: Traffic | None) -> Json:
     """Of one run; None where nothing of the kind was measured.
 
-    A round is the time between two arrivals of the stream that is waited for. ``bandwidth`` is in
-    bytes per second.
+    A round is the time between two arrivals of the stream that is waited for.
     """
     batch, prompt = len(run.streams), run.prompt
     firsts = [stream.first for stream in run.streams]
@@ -35,7 +34,6 @@ def figures(run: Run, traffic: Traffic | None, bandwidth: float | None) -> Json:
     middle = statistics.median(rounds) if rounds else None
     context = _context(run)
     moved = traffic.of_round(batch, context) if traffic and context else None
-    share = moved.total / bandwidth / middle if moved and bandwidth and middle else None
     return {
         "batch": batch,
         "prompt_tokens": prompt,
@@ -49,8 +47,17 @@ def figures(run: Run, traffic: Traffic | None, bandwidth: float | None) -> Json:
         **_records(run, batch),
         "mean_context": round(context, 1) if context else None,
         "bytes_per_round": moved.to_json() if moved else None,
-        "roofline_share": round(share, 4) if share else None,
     }
+
+
+def roofline_share(figures: Json, bandwidth: float | None) -> float | None:
+    """The time that ``bytes_per_round`` take at ``bandwidth`` bytes per second, by the median of
+    the rounds."""
+    moved, rounds = figures["bytes_per_round"], figures["round_ms"]
+    if not (moved and rounds and bandwidth):
+        return None
+    share: float = moved["total"] / bandwidth / (1e-3 * rounds["p50"])
+    return round(share, 4)
 
 
 def _gaps(run: Run, index: int) -> list[float]:

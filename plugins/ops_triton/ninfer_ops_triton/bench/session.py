@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninfer_core.artifact import open_artifact
+from ninfer_core.console import Interrupt
 from ninfer_core.contract.engine import EngineOptions
-from ninfer_core.instance import instance_factory
+from ninfer_core.instance import DEFAULT_CONTEXT, instance_factory
 from ninfer_core.plugins import PluginHost
 from ninfer_ops_triton.bench.conditions import conditions, cuda_index
 from ninfer_ops_triton.bench.drive import drive, prompts
-from ninfer_ops_triton.bench.figures import figures
+from ninfer_ops_triton.bench.figures import figures, roofline_share
 from ninfer_ops_triton.bench.peer import measure_peer
 from ninfer_ops_triton.bench.traffic import Traffic, traffic_of
 
@@ -48,12 +48,14 @@ class Setting:
         return self.rounds + _MARGIN + (batch - 1) * (chunks + 1)
 
     def engine_options(self, host: PluginHost) -> EngineOptions:
+        """The context that any engine gets by itself, or as much as is needed."""
         most = max(self.batches)
+        needed = self.prompt + self.new_tokens(most) + 1
         return EngineOptions(
             devices=(self.device,),
             plugins=host.selection.requested,
             disabled_plugins=host.selection.blocked,
-            max_context=self.prompt + self.new_tokens(most) + 1,
+            max_context=needed if needed > DEFAULT_CONTEXT else None,
             max_concurrency=most,
             prefill_chunk=self.prefill_chunk,
             kv_format=self.kv_format,
@@ -62,30 +64,38 @@ class Setting:
 
 
 class Session:
-    """Measures the model of an artifact. ``check`` is called now and then and may raise."""
+    """Measures the model of an artifact."""
 
     def __init__(
-        self, artifact: Path, setting: Setting, host: PluginHost, check: Callable[[], None]
+        self, artifact: Path, setting: Setting, host: PluginHost, interrupt: Interrupt
     ) -> None:
         self._artifact = artifact
         self._setting = setting
         self._host = host
-        self._check = check
+        self._interrupt = interrupt
         self._bandwidths: list[Json] = []
         self._notes: list[str] = []
 
     def measure(self) -> Json:
-        """The whole report. Raises NinferError."""
+        """The whole report. Raises NinferError, and Interrupted after Ctrl-C."""
+        self._read_bandwidth(self._cuda_device())
+        with self._interrupt.wait_for(self._open) as engine:
+            report = self._measured(engine)
+        self._read_bandwidth(cuda_index(report["devices"][0]))
+        used = max((found["bytes_per_second"] for found in self._bandwidths), default=None)
+        if used is not None:
+            report["read_bandwidth"] = {"used": used, "measured": self._bandwidths}
+        for run in report["runs"]:
+            run["roofline_share"] = roofline_share(run, used)
+        report["peers"] = [self._peer(name, report) for name in self._setting.peers]
+        return report
+
+    def _open(self) -> Engine:
         from ninfer_core import Engine
 
         options = self._setting.engine_options(self._host)
-        self._read_bandwidth(self._cuda_device())
         factory = instance_factory(self._artifact, options, self._host)
-        with Engine.open(self._artifact, options, factory=factory) as engine:
-            report = self._measured(engine)
-        self._read_bandwidth(cuda_index(report["devices"][0]))
-        report["peers"] = [self._peer(name, report) for name in self._setting.peers]
-        return report
+        return Engine.open(self._artifact, options, factory=factory)
 
     def _measured(self, engine: Engine) -> Json:
         summary = engine.load_summary()
@@ -109,7 +119,7 @@ class Session:
             },
             "load_seconds": round(summary.seconds, 3),
             "memory": asdict(engine.memory_summary()),
-            "read_bandwidth": self._bandwidth_report(),
+            "read_bandwidth": None,
             "runs": runs,
             "peers": [],
             "notes": self._notes,
@@ -120,10 +130,10 @@ class Session:
         """One run that is not counted, then one that is."""
         setting, vocabulary = self._setting, engine.load_summary().vocab_size
         warm = min(setting.prompt, _WARM_CHUNKS * setting.prefill_chunk)
-        drive(engine, prompts(batch, warm, vocabulary, 2 * batch), 8, self._check)
+        drive(engine, prompts(batch, warm, vocabulary, 2 * batch), 8, self._interrupt.check)
         ids = prompts(batch, setting.prompt, vocabulary, 2 * batch + 1)
-        run = drive(engine, ids, setting.new_tokens(batch), self._check)
-        measured = figures(run, traffic, self._bandwidth())
+        run = drive(engine, ids, setting.new_tokens(batch), self._interrupt.check)
+        measured = figures(run, traffic)
         measured["new_tokens"] = setting.new_tokens(batch)
         if measured["rounds"] < setting.rounds:
             self._notes.append(
@@ -145,14 +155,10 @@ class Session:
             return
         from ninfer_ops_triton.bench.bandwidth import read_bandwidth
 
-        self._bandwidths.append(read_bandwidth(device))
-
-    def _bandwidth(self) -> float | None:
-        return max((found["bytes_per_second"] for found in self._bandwidths), default=None)
-
-    def _bandwidth_report(self) -> Json | None:
-        used = self._bandwidth()
-        return None if used is None else {"used": used, "measured": self._bandwidths}
+        try:
+            self._bandwidths.append(read_bandwidth(device))
+        except RuntimeError as error:
+            self._notes.append(f"the read bandwidth of cuda:{device} was not measured: {error}")
 
     def _peer(self, name: str, report: Json) -> Json:
         with open_artifact(self._artifact) as artifact:
