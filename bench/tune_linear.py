@@ -1,0 +1,205 @@
+"""Choose the tiles of the decode products on this GPU, and write them to a table.
+
+Usage: python bench/tune_linear.py [--models 0.8B 4B 9B 27B] [--formats bf16 fp8 q4] [--out FILE]
+
+For each weight of the published models, fused as a decode round runs it, a few ways to cut the
+product are timed for one activation row in CUDA graphs, over copies of the weight that together do
+not fit the L2 cache. The fastest whose results are right, and whose bits of a row are the same in
+every company, is written to FILE (``tiles.json`` of the backend when left out; entries of other
+shapes stay). Prints a line for each weight: the choice, its time, and its share of what a kernel
+that only reads reaches in the same run. Kernels are compiled beforehand in parallel processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from _products import FORMATS, MODELS, Case, Pools, blank, cases, fault, operands_of, use
+
+from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_ops_triton import launch, tiles
+from ninfer_ops_triton.tiles import Tile
+
+TABLE = Path(tiles.__file__).with_name("tiles.json")
+
+
+def compile_one(job: tuple[Case, Tile, int]) -> str | None:
+    """Leave a kernel in Triton's cache on disk; what went wrong, or None."""
+    case, tile, count = job
+    use(tile)
+
+    def warm(kernel: Any, grid: Any, args: Any, options: Any) -> None:
+        kernel.warmup(*args, grid=grid, **options)
+
+    launch.observers[:] = [warm]
+    try:
+        with launch.dry_run():
+            case.call(*blank(case, count))
+    except Exception as error:
+        return f"{case} {tile}: {type(error).__name__}: {str(error)[-300:]}"
+    return None
+
+
+def compile_all(pool: ProcessPoolExecutor, jobs: list[tuple[Case, Tile, int]]) -> None:
+    """One job of each kernel that Triton tells apart."""
+    distinct = {}
+    for case, tile, count in jobs:
+        facts = (
+            case.fusion, case.kind, tile.parts(case.columns), case.columns % tile.block_k == 0,
+            case.columns % 16, case.rows % 16, case.columns // 64 % 16,
+        )  # fmt: skip
+        distinct.setdefault((facts, tile, tiles.padded_rows(count)), (case, tile, count))
+    start = time.perf_counter()
+    failures = [said for said in pool.map(compile_one, distinct.values()) if said]
+    print("\n".join([*failures, f"compiled {len(distinct)} kernels in "
+                     f"{time.perf_counter() - start:.1f} s"]), flush=True)  # fmt: skip
+
+
+@triton.jit
+def read_kernel(data: Any, out: Any, count: Any, BLOCK: tl.constexpr) -> None:
+    """Sums i32 words, so that every byte is read."""
+    total = tl.zeros([BLOCK], tl.int32)
+    first = tl.program_id(0) * BLOCK
+    for at in tl.range(first, count, tl.num_programs(0) * BLOCK, num_stages=4):
+        total += tl.load(data + at + tl.arange(0, BLOCK))
+    tl.store(out + tl.program_id(0), tl.sum(total))
+
+
+def best_time(enqueue: Callable[[], None], launches: int, replays: int = 5) -> float:
+    """Seconds of one launch: the best of several replays of a graph of all of them."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        enqueue()
+        stream.synchronize()
+        graph.capture_begin()
+        enqueue()
+        graph.capture_end()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 2)]
+    for mark in marks:
+        graph.replay()
+        mark.record()
+    torch.cuda.synchronize()
+    spans = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+    return min(spans[1:]) / 1e3 / launches
+
+
+def bandwidth() -> float:
+    """Bytes a second of a kernel that only reads, the best of several shapes."""
+    words = 1 << 28
+    data = torch.zeros(words, dtype=torch.int32, device="cuda")
+    out = torch.empty(1 << 16, dtype=torch.int32, device="cuda")
+    found = []
+    for programs, block, warps in itertools.product((2, 4, 8), (2048, 4096), (4, 8)):
+        grid = (programs * launch.multiprocessors(),)
+
+        def enqueue(grid: Any = grid, block: int = block, warps: int = warps) -> None:
+            read_kernel[grid](data, out, words, BLOCK=block, num_warps=warps)
+
+        found.append(4 * words / best_time(enqueue, 1))
+    return max(found)
+
+
+def measure(case: Case, copies: list[WeightMatrix], count: int) -> float:
+    """Seconds of the present tile."""
+    x = torch.randn(count, case.columns, device="cuda").bfloat16()
+    scale = torch.rand(case.columns, device="cuda") + 0.5
+    residual = torch.randn(count, case.rows, device="cuda").bfloat16()
+    launches = max(len(copies), min(32, 1 + (256 << 20) // case.rows // case.columns))
+
+    def enqueue() -> None:
+        for index in range(launches):
+            case.call(x, scale, copies[index % len(copies)], residual)
+
+    return best_time(enqueue, launches)
+
+
+def timed(case: Case, copies: list[WeightMatrix]) -> list[tuple[float, Tile]]:
+    """Candidates that run, the fastest first."""
+    found = []
+    for tile in case.candidates():
+        use(tile)
+        try:
+            found.append((measure(case, copies, 1), tile))
+        except Exception as error:
+            print(f"  {tile}: {type(error).__name__}: {str(error)[-200:]}", flush=True)
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile]]) -> Tile | None:
+    """The fastest that is right."""
+    operands = operands_of(case, copies[0])
+    for _, tile in found:
+        use(tile)
+        said = fault(case, operands)
+        if said is None:
+            return tile
+        print(f"  {tile}: {said}", flush=True)
+    return None
+
+
+def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str:
+    total = sum(plane.nbytes for plane in copies[0].planes.values())
+    use(tile)
+    times = {count: measure(case, copies, count) for count in (1, 8, 16, 32)}
+    rates = ", ".join(f"{count} rows {t * 1e6:.2f} us" for count, t in times.items())
+    share = total / times[1] / peak
+    shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages)
+    return (
+        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:28} {rates}; "
+        f"{total / times[1] / 1e9:.0f} GB/s, {share:.0%}"
+    )
+
+
+def write(path: Path, chosen: dict[str, Tile]) -> None:
+    table = json.loads(path.read_text()) if path.exists() else json.loads(TABLE.read_text())
+    table.update({key: asdict(tile) for key, tile in chosen.items()})
+    rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n" if rows else "{}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--out", type=Path, default=TABLE)
+    options = parser.parse_args()
+    wanted = cases(options.models, options.formats)
+    workers = max(1, min(16, (os.cpu_count() or 2) - 1))
+    chosen: dict[str, Tile] = {}
+    capability = torch.cuda.get_device_capability()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        compile_all(pool, [(case, tile, 1) for case in wanted for tile in case.candidates()])
+        peak = bandwidth()
+        print(f"{torch.cuda.get_device_name()}, reading alone {peak / 1e9:.0f} GB/s", flush=True)
+        pools = Pools()
+        times = {case: timed(case, pools.copies(case)) for case in wanted}
+        compile_all(pool, [
+            (case, tile, count) for case, found in times.items()
+            for _, tile in found[:1] for count in (9, 17)
+        ])  # fmt: skip
+    for case, found in times.items():
+        copies = pools.copies(case)
+        tile = settle(case, copies, found)
+        if tile is not None:
+            key = tiles.table_key(case.fusion, case.kind, case.rows, case.columns, capability)
+            chosen[key] = tile
+            print(line(case, tile, copies, peak), flush=True)
+    write(options.out, chosen)
+    print(f"wrote {len(chosen)} of {len(wanted)} choices to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
