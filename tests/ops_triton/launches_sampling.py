@@ -70,6 +70,13 @@ def verify(sequences: int, width: int, drafted: bool) -> None:
     )  # fmt: skip
 
 
+def tiny(vocabulary: int) -> None:
+    """One block, whose counts Triton takes for constants."""
+    logits, where = META.empty(1, vocabulary), META.empty(1, dtype=I32)
+    draws.argmax_rows(logits, vocabulary)
+    draws.sample_tokens(logits, settings(1, 0, 0), where, DrawPurpose.DECODE)
+
+
 def numbers(sequences: int, width: int) -> None:
     positions = META.empty(sequences * width, dtype=I32)
     sampling.numbers(META.empty(sequences, dtype=I64), positions, DrawPurpose.ACCEPT)
@@ -99,6 +106,7 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "draw_one": partial(draw, 2, 1, 1, False),
     "verify": partial(verify, 8, 8, True),
     "prefill": partial(verify, 1, 1, False),
+    "tiny": partial(tiny, 50),
     "numbers_1": partial(numbers, 1, 2),
     "numbers_8": partial(numbers, 8, 8),
     "round_1": partial(a_round, 1),
