@@ -15,14 +15,18 @@ from ninfer_core.artifact.formats.row_scale import decode_row_scaled
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.device.cpu import open_device
 from ninfer_core.errors import NinferError
+from ninfer_core.ops.reference import OPS
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.convert.parameters import text_parameters
 from ninfer_qwen3_5.geometry.artifact import Geometry, read_geometry, resolve, write_geometry
 from ninfer_qwen3_5.geometry.source import GeometrySource, geometry_bytes
 from ninfer_qwen3_5.geometry.table import SIZES, config_of
 from ninfer_qwen3_5.geometry.vocabulary import tokenizer_json
+from ninfer_qwen3_5.load.device_residence import DeviceResidence, vector_bytes
 from ninfer_qwen3_5.load.residence import HOST
+from ninfer_qwen3_5.load.text import text_parameters as text_parameters_of
 
 TINY = {
     "architectures": ["Qwen3_5ForCausalLM"],
@@ -169,6 +173,19 @@ def test_matrices_fit_the_arena_that_was_planned():
     asked = geometry_bytes(config, Geometry("bf16"))
     assert 2 * RELEASED["27b"] < asked < 1.001 * 2 * RELEASED["27b"]
     assert geometry_bytes(config, Geometry("q4")) < 0.32 * asked
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp32", "fp8", "q4"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_all_matrices_are_made_in_the_arena(recipe, tied):
+    """What is left of it are the vectors, which lie beside it on the CPU, and alignment."""
+    config = TextConfig.from_json({**TINY, "tie_word_embeddings": tied})
+    residence = DeviceResidence(open_device(0), geometry_bytes(config, Geometry(recipe)))
+    made = GeometrySource(config, Geometry(recipe), residence.take, torch.device("cpu"))
+    text_parameters_of(made, config, OPS, residence)
+    planes = 2 if recipe in ("fp8", "q4") else 1
+    assert len(residence.arena.layout()) == planes * ((1 if tied else 2) + 4 * 4)
+    assert residence.arena.free < vector_bytes(config) + 512 * 36 * 2
 
 
 def test_every_id_has_text_and_none_ends(geometry):
