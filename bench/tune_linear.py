@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from _products import FORMATS, MODELS, Case, Pools, blank, cases, fault, operands_of, use
 
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_ops_triton import launch, tiles
+from ninfer_ops_triton.bench.bandwidth import read_bandwidth
 from ninfer_ops_triton.tiles import Tile
 
 TABLE = Path(tiles.__file__).with_name("tiles.json")
@@ -68,16 +67,6 @@ def compile_all(pool: ProcessPoolExecutor, jobs: list[tuple[Case, Tile, int]]) -
                      f"{time.perf_counter() - start:.1f} s"]), flush=True)  # fmt: skip
 
 
-@triton.jit
-def read_kernel(data: Any, out: Any, count: Any, BLOCK: tl.constexpr) -> None:
-    """Sums i32 words, so that every byte is read."""
-    total = tl.zeros([BLOCK], tl.int32)
-    first = tl.program_id(0) * BLOCK
-    for at in tl.range(first, count, tl.num_programs(0) * BLOCK, num_stages=4):
-        total += tl.load(data + at + tl.arange(0, BLOCK))
-    tl.store(out + tl.program_id(0), tl.sum(total))
-
-
 def best_time(enqueue: Callable[[], None], launches: int, replays: int = 5) -> float:
     """Seconds of one launch: the best of several replays of a graph of all of them."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -97,19 +86,8 @@ def best_time(enqueue: Callable[[], None], launches: int, replays: int = 5) -> f
 
 
 def bandwidth() -> float:
-    """Bytes a second of a kernel that only reads, the best of several shapes."""
-    words = 1 << 28
-    data = torch.zeros(words, dtype=torch.int32, device="cuda")
-    out = torch.empty(1 << 16, dtype=torch.int32, device="cuda")
-    found = []
-    for programs, block, warps in itertools.product((2, 4, 8), (2048, 4096), (4, 8)):
-        grid = (programs * launch.multiprocessors(),)
-
-        def enqueue(grid: Any = grid, block: int = block, warps: int = warps) -> None:
-            read_kernel[grid](data, out, words, BLOCK=block, num_warps=warps)
-
-        found.append(4 * words / best_time(enqueue, 1))
-    return max(found)
+    """Bytes a second of a kernel that only reads."""
+    return float(read_bandwidth(torch.cuda.current_device())["used"])
 
 
 def measure(case: Case, copies: list[WeightMatrix], count: int) -> float:
