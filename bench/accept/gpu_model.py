@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from _oracle import SHAPES, checkpoint, load, log_probabilities, prepare
 from _stage import Facts, Stage
 from gpu_answers import answer_steps
 from gpu_invariance import invariance_steps
+from torch import Tensor
 
 from ninfer_core import Engine
 from ninfer_core.contract.engine import EngineOptions
@@ -81,18 +82,13 @@ def parity(
     for prompt, result in zip(prompts, results, strict=True):
         tokens = [*prompt, *result.token_ids]
         rows = [*result.prompt_logprobs[1:], *result.logprobs]
+        assert [row.token_id for row in rows if row] == tokens[1:]
+        ids, values = _entries(rows)
         wanted = log_probabilities(exact, tokens[:-1], vocabulary)
         other = log_probabilities(rounded, tokens[:-1], vocabulary)
-        assert len(rows) == len(wanted), f"{len(rows)} rows of log-probabilities for {len(wanted)}"
-        for index, row in enumerate(rows):
-            assert row is not None
-            assert row.token_id == tokens[index + 1]
-            ids, values = _entries(row)
-            ours.add(values, wanted[index, ids].tolist(), row.top[0].token_id, wanted[index])
-            given = other[index, ids].tolist()
-            theirs.add(
-                given, wanted[index, ids].tolist(), int(other[index].argmax()), wanted[index]
-            )
+        right, best = wanted.gather(1, ids.to(wanted.device)).cpu(), wanted.argmax(-1).cpu()
+        ours.add(values, right, ids[:, 1], best)
+        theirs.add(other.gather(1, ids.to(other.device)).cpu(), right, other.argmax(-1).cpu(), best)
     facts = _compared(ours, theirs)
     if on_cpu:
         facts |= _greedy(artifact, lengths, chunk, results, TIE * theirs.largest)
@@ -125,13 +121,14 @@ class Errors:
         self.count = self.rows = self.same = 0
         self.largest = 0.0
 
-    def add(self, values: list[float], exact: list[float], best: int, row: torch.Tensor) -> None:
-        for value, right in zip(values, exact, strict=True):
-            self.squares += (value - right) ** 2
-            self.largest = max(self.largest, abs(value - right))
-        self.count += len(values)
-        self.rows += 1
-        self.same += best == int(row.argmax())
+    def add(self, values: Tensor, exact: Tensor, best: Tensor, best_exact: Tensor) -> None:
+        """``values`` and ``exact`` f32[n, k]; ``best`` and ``best_exact`` the likeliest, i64[n]."""
+        off = (values.double() - exact.double()).abs()
+        self.squares += float(off.square().sum())
+        self.largest = max(self.largest, float(off.max()))
+        self.count += off.numel()
+        self.rows += len(off)
+        self.same += int((best == best_exact).sum())
 
     @property
     def rms(self) -> float:
@@ -142,10 +139,15 @@ class Errors:
         return self.same / max(1, self.rows)
 
 
-def _entries(row: TokenLogprobs) -> tuple[list[int], list[float]]:
-    """The token itself and its alternatives."""
-    pairs = [(row.token_id, row.logprob), *((top.token_id, top.logprob) for top in row.top)]
-    return [token for token, _ in pairs], [value for _, value in pairs]
+def _entries(rows: Sequence[TokenLogprobs | None]) -> tuple[Tensor, Tensor]:
+    """Ids i64[n, 1 + TOP] and log-probabilities f32 of each token and its alternatives."""
+    pairs = [
+        [(row.token_id, row.logprob), *((top.token_id, top.logprob) for top in row.top)]
+        for row in rows
+        if row is not None
+    ]
+    ids = torch.tensor([[token for token, _ in row] for row in pairs])
+    return ids, torch.tensor([[value for _, value in row] for row in pairs])
 
 
 def _compared(ours: Errors, theirs: Errors) -> Facts:

@@ -6,15 +6,17 @@ The CPU replays a captured body by calling it; kernels aside, this is the code t
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
-from ninfer_core.contract.engine import DeviceUse, EngineOptions, EngineStats
-from ninfer_core.contract.errors import NonFiniteOutput
+from ninfer_core.contract.engine import AvailabilityState, DeviceUse, EngineOptions, EngineStats
+from ninfer_core.contract.errors import EngineFailure, NonFiniteOutput
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.device.cpu import open_device
+from ninfer_core.device.errors import DeviceLost
 from ninfer_core.engine import Engine
 from ninfer_core.engine.opened import OpenedInstance
 from ninfer_core.instance import device_use
@@ -183,3 +185,19 @@ def break_sequence(program, handle, poison) -> None:
         if hasattr(layer, "keys"):
             layer.keys[page].fill_(float("nan"))
             layer.values[page].fill_(float("nan"))
+
+
+def test_a_failed_engine_on_a_lost_device_closes_without_another_error(opened) -> None:
+    engine, program = opened()
+
+    def lost(*_: object, **__: object) -> None:
+        raise DeviceLost("cpu was lost while asking compute")
+
+    program._units._lane = SimpleNamespace(synchronize=lost)
+    program.launch_decode = lost
+    handles = [ask(engine, prompt) for prompt in PROMPTS]
+    for handle in handles:
+        with pytest.raises(EngineFailure, match="DeviceLost: cpu was lost"):
+            handle.result(WAIT)
+    assert engine.availability().state is AvailabilityState.FAILED
+    engine.close()

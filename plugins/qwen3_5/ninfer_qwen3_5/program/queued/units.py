@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import Launched, UnitKind
+from ninfer_core.device.errors import DeviceLost
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
@@ -90,9 +91,11 @@ class QueuedUnits:
             self._lanes.add_count(work.sequence.row, tokens, -1)
 
     def close(self) -> None:
-        """Wait for what is enqueued and leave the lane. Idempotent."""
+        """Wait for what is enqueued and leave the lane. Idempotent. On a device that was lost
+        there is nothing to wait for."""
         try:
-            self._lane.synchronize()
+            with suppress(DeviceLost):
+                self._lane.synchronize()
         finally:
             self._held.close()
 

@@ -1,0 +1,28 @@
+"""A pytest plug-in that writes each outcome to $TALLY at once, so that a run cut short counts too;
+with $FIRST_CASES it keeps the first case of each test function."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        entry = {"id": report.nodeid, "outcome": report.outcome, "seconds": report.duration}
+        with Path(os.environ["TALLY"]).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "FIRST_CASES" not in os.environ:
+        return
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(item.nodeid.partition("[")[0], item)
+    kept = list(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
