@@ -87,7 +87,7 @@ def best_time(enqueue: Callable[[], None], launches: int, replays: int = 5) -> f
 
 def bandwidth() -> float:
     """Bytes a second of a kernel that only reads."""
-    return float(read_bandwidth(torch.cuda.current_device())["used"])
+    return float(read_bandwidth(torch.cuda.current_device())["bytes_per_second"])
 
 
 def measure(case: Case, copies: list[WeightMatrix], count: int) -> float:
