@@ -193,7 +193,8 @@ def test_a_failed_engine_on_a_lost_device_closes_without_another_error(opened) -
     def lost(*_: object, **__: object) -> None:
         raise DeviceLost("cpu was lost while asking compute")
 
-    program._units._lane = SimpleNamespace(synchronize=lost)
+    lane = program._units._lane
+    program._units._lane = SimpleNamespace(synchronize=lost, record=lane.record)
     program.launch_decode = lost
     handles = [ask(engine, prompt) for prompt in PROMPTS]
     for handle in handles:
