@@ -83,6 +83,13 @@ class ChannelParser:
         """Whether the open thought may be about to name a function."""
         return self._thought_call is not None and not self._thought_call.started
 
+    @property
+    def prose(self) -> Stretch | None:
+        """The stretch that takes all text as things stand; None inside or after a call."""
+        if self._call is not None or self._thought_call is not None or self.whole_calls:
+            return None
+        return self._stretch
+
     def text(self, text: str, sink: Sink, armed: bool = True) -> str | None:
         """Take text. Returns the stop string that it completes, which ends the output."""
         if self._call is not None:

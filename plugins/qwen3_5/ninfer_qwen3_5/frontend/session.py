@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.events import Channel, FinishReason
+from ninfer_core.contract.events import Channel, Delta, FinishReason
 from ninfer_core.contract.frontend import MaskProvider, OutputPreview, OutputSpan, OutputSummary
 from ninfer_core.contract.grammar import Matcher
 from ninfer_core.contract.sampling import TokenLogprobs
@@ -58,6 +59,31 @@ class _State:
     def fork(self) -> _State:
         return replace(self, channels=self.channels.fork())
 
+    def add(self, prose: _Prose) -> None:
+        """Move on over a token that was previewed as prose."""
+        stretch = self.channels.prose
+        assert stretch is not None
+        stretch.add_prose(prose.text)
+        self.pending = prose.pending
+        self.produced += 1
+        self.reasoning_tokens += prose.channel is Channel.REASONING
+
+
+class _Prose(NamedTuple):
+    """A token that only adds ``text`` to the open stretch, with the bytes left over."""
+
+    text: str
+    shown: str
+    pending: bytes
+    channel: Channel
+
+
+class _Read(NamedTuple):
+    """A span that was read into a copy of the state."""
+
+    state: _State
+    warnings: list[str]
+
 
 class Session:
     """See the contract's ``OutputSession``. Touched by one thread."""
@@ -65,8 +91,9 @@ class Session:
     def __init__(self, rules: SessionRules, starts_in: Channel, matcher: Matcher | None) -> None:
         self._rules = rules
         self._state = _State(ChannelParser(rules.channels, starts_in), matcher=matcher)
-        self._latest: tuple[OutputPreview, _State, list[str]] | None = None
+        self._latest: tuple[OutputPreview, _Prose | _Read] | None = None
         self._transcript = Transcript()
+        self._meaningful = rules.skipped.union(rules.marks, rules.eos, rules.stop_ids)
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -89,6 +116,17 @@ class Session:
         """Raises EngineFailure after the committed end of the output."""
         if self._state.finished:
             raise EngineFailure("output was previewed after its end")
+        prose = self._prose(span)
+        if prose is not None:
+            delta = Delta(
+                channel=prose.channel,
+                text=prose.shown,
+                token_ids=span.token_ids,
+                logprobs=span.logprobs,
+            )
+            preview = OutputPreview(accepted=1, deltas=(delta,))
+            self._latest = (preview, prose)
+            return preview
         reader = _SpanReader(self._rules, self._state.fork())
         accepted = reader.read(span)
         preview = OutputPreview(
@@ -99,7 +137,7 @@ class Session:
             boundaries=tuple(sorted(set(reader.boundaries))),
             forced=reader.forced(),
         )
-        self._latest = (preview, reader.state, reader.out.warnings)
+        self._latest = (preview, _Read(reader.state, reader.out.warnings))
         return preview
 
     def commit(self, preview: OutputPreview) -> None:
@@ -107,13 +145,42 @@ class Session:
         if self._latest is None or self._latest[0] is not preview:
             raise EngineFailure("a preview was committed that is not the latest one")
         preview.consume()
-        _, self._state, warnings = self._latest
+        _, step = self._latest
         self._latest = None
-        self._transcript.add(preview.deltas, warnings)
+        if isinstance(step, _Prose):
+            self._state.add(step)
+            self._transcript.add_text(step.channel, step.shown)
+        else:
+            self._state = step.state
+            self._transcript.add(preview.deltas, step.warnings)
 
     def summary(self) -> OutputSummary:
         state = self._state
         return self._transcript.summary(state.reasoning_tokens, state.channels.whole_calls)
+
+    def _prose(self, span: OutputSpan) -> _Prose | None:
+        """What nearly every span is, read without a copy of the state: one token without a meaning
+        of its own, where nothing waits for what may follow. None for any other span."""
+        state, rules = self._state, self._rules
+        stretch = state.channels.prose
+        if (
+            stretch is None
+            or len(span.token_ids) != 1
+            or span.control
+            or span.limit is not None
+            or state.control
+            or state.matcher is not None
+        ):
+            return None
+        (token,) = span.token_ids
+        if token in self._meaningful:
+            return None
+        channel = stretch.channel
+        if channel is Channel.REASONING and rules.budget.spent(state.reasoning_tokens + 1):
+            return None
+        text, pending = decode_step(state.pending, rules.tokenizer.bytes_of(token))
+        shown = stretch.prose(text)
+        return None if shown is None else _Prose(text, shown, pending, channel)
 
 
 class _SpanReader:

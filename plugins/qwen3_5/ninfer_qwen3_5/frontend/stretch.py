@@ -90,6 +90,29 @@ class Stretch:
         self._pending = whole[shown:]
         return Met()
 
+    def prose(self, text: str) -> str | None:
+        """What :meth:`feed` would show of ``text`` where it shows all of it; changes nothing.
+
+        None where something may be withheld or dropped, and where stop strings are looked for.
+        """
+        if (
+            self._layout
+            or self._pending
+            or self._stops.start
+            or (self._after_call and not self.written)
+            or (self._tools is not None and "<" in text)
+            or (text.endswith("\n") and self._withholds_breaks)
+        ):
+            return None
+        return "\n" * self._breaks + text if self._breaks and text else text
+
+    def add_prose(self, text: str) -> None:
+        """Take text of which :meth:`prose` said what is shown."""
+        if text:
+            self._line_start = text.endswith("\n")
+            self._breaks = 0
+            self.written = True
+
     def flush(self, sink: Sink) -> None:
         """Show what was withheld for stop strings and calls."""
         pending, self._pending = self._pending, ""

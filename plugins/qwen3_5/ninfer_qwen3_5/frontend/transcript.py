@@ -24,6 +24,9 @@ class Transcript:
                 self._add_tool(delta.tool)
         self._warnings += warnings
 
+    def add_text(self, channel: Channel, text: str) -> None:
+        self._texts[channel].append(text)
+
     def summary(self, reasoning_tokens: int, whole_calls: int) -> OutputSummary:
         """A call that was cut is not among the calls; a warning tells of it."""
         return OutputSummary(
