@@ -78,13 +78,13 @@ class Case:
         shapes = PLAIN[self.kind]
         if self.fusion == "swiglu":
             shapes = [shape for shape in shapes if shape[0] <= 32]
-        found = [Tile(r, k, g, 1, warps, stages) for r, k, g, warps, stages in shapes]
+        found = [Tile(r, k, g, 1, warps, stages, 2) for r, k, g, warps, stages in shapes]
         if self.rows <= FEW_ROWS:
             # The largest tiles leave most of the machine idle there.
             found = [tile for tile in found if tile.block_r <= 32][:4]
             for place, split in PARTS:
                 r, k, g, warps, stages = shapes[place]
-                found.append(Tile(r, k, g, split, warps, stages))
+                found.append(Tile(r, k, g, split, warps, stages, 2))
         return found
 
     def call(self, x: Tensor, scale: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -104,16 +104,21 @@ def measure(case: Case, copies: list[WeightMatrix], count: int) -> float:
     return best_time(enqueue, launches)
 
 
-def timed(case: Case, copies: list[WeightMatrix]) -> list[tuple[float, Tile]]:
-    """Candidates that run, the fastest first."""
+def timed(case: Case, copies: list[WeightMatrix], among: list[Tile]) -> list[tuple[float, Tile]]:
+    """Those that run, the fastest first."""
     found = []
-    for tile in case.candidates():
+    for tile in among:
         use(tile)
         try:
             found.append((measure(case, copies, 1), tile))
         except Exception as error:
             print(f"  {tile}: {type(error).__name__}: {str(error)[-200:]}", flush=True)
     return sorted(found, key=lambda pair: pair[0])
+
+
+def varied(found: list[tuple[float, Tile]]) -> list[Tile]:
+    """The fastest with other numbers of steps asked for ahead."""
+    return [replace(tile, ahead=ahead) for _, tile in found[:1] for ahead in (0, 1, 4)]
 
 
 def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile]]) -> Tile | None:
@@ -134,9 +139,10 @@ def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str
     times = {count: measure(case, copies, count) for count in (1, 8, 16, 32)}
     rates = ", ".join(f"{count} rows {t * 1e6:.2f} us" for count, t in times.items())
     share = total / times[1] / peak
-    shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages)
+    shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
+             tile.ahead)  # fmt: skip
     return (
-        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:28} {rates}; "
+        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:30} {rates}; "
         f"{total / times[1] / 1e9:.0f} GB/s, {share:.0%}"
     )
 
@@ -163,7 +169,11 @@ def main() -> None:
         peak = bandwidth()
         print(f"{torch.cuda.get_device_name()}, reading alone {peak / 1e9:.0f} GB/s", flush=True)
         pools = Pools()
-        times = {case: timed(case, pools.copies(case)) for case in wanted}
+        times = {case: timed(case, pools.copies(case), case.candidates()) for case in wanted}
+        compile_all(pool, [(case, tile, 1) for case in wanted for tile in varied(times[case])])
+        for case, found in times.items():
+            found += timed(case, pools.copies(case), varied(found))
+            found.sort(key=lambda pair: pair[0])
         compile_all(pool, [
             (case, tile, count) for case, found in times.items()
             for _, tile in found[:1] for count in (9, 17)

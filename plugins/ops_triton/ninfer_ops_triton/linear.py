@@ -101,10 +101,10 @@ def product(
         x, codes, scales, x if norm is None else norm,
         x if residual is None else residual, out, partials, counters,
         x.shape[0], out_rows, out_rows if live_rows is None else live_rows, weight.columns, columns,
-        codes.shape[1], scales.shape[1] if kind == "q4" else 1, eps,
+        codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, eps,
         warps=tile.warps, stages=tile.stages, dependent=True,
         FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
-        BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages,
+        BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EVEN_K=columns % tile.block_k == 0,
     )  # fmt: skip
     return out

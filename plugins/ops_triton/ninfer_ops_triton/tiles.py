@@ -23,7 +23,8 @@ MOST_ROWS = 32
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A program takes ``block_r`` rows of the weight and one of ``split`` parts of its columns, in
-    steps of ``block_k`` columns that form ``groups`` sums.
+    steps of ``block_k`` columns that form ``groups`` sums. While it waits for the kernel before it,
+    it asks for the weights of ``ahead`` steps, 0 or a power of two, besides the first.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -35,10 +36,14 @@ class Tile:
     split: int
     warps: int
     stages: int
+    ahead: int = 0
 
     def __post_init__(self) -> None:
-        if self.groups not in (1, 2, 4, 8) or (self.groups == 1 and self.warps > 2):
-            raise OpError(f"{self} is no tile: 1, 2, 4 or 8 groups, and at most 2 warps for one")
+        powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)
+        if self.block_r < 16 or self.groups > 8 or any(size & (size - 1) for size in powers):
+            raise OpError(f"{self} is no tile: 16 rows or more, at most 8 groups, powers of two")
+        if self.groups == 1 and self.warps > 2:
+            raise OpError(f"{self} is no tile: one group has at most 2 warps")
 
     def parts(self, columns: int) -> int:
         """``split``, or less where parts would be empty."""
@@ -74,7 +79,7 @@ def by_rule(fusion: str, rows: int, columns: int) -> Tile:
     split = 1
     while cdiv(rows, block_r) * split * 2 <= wanted and split < 8 and columns >= 1024 * split:
         split *= 2
-    return Tile(block_r, 256, 4, split, warps=4, stages=3)
+    return Tile(block_r, 256, 4, split, warps=4, stages=3, ahead=2)
 
 
 @lru_cache

@@ -62,6 +62,7 @@ def product_kernel(
     N: tl.constexpr,
     SPLIT: tl.constexpr,
     STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
     EVEN_K: tl.constexpr,
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
@@ -80,6 +81,13 @@ def product_kernel(
     steps = tl.cdiv(tl.cdiv(columns, BLOCK_K), SPLIT)
     start = part * steps * BLOCK_K
     stop = tl.minimum(columns, start + steps * BLOCK_K)
+    if PDL:
+        BYTES: tl.constexpr = codes.dtype.element_ty.primitive_bitwidth // 8
+        STEP: tl.constexpr = BLOCK_K // 2 if FORMAT == "q4" else BLOCK_K * BYTES
+        first = start // BLOCK_K * STEP
+        _ask_ahead(codes, read, row_bytes, first, STEP, AHEAD)
+        if GATED:
+            _ask_ahead(codes, read + out_rows, row_bytes, first, STEP, AHEAD)
     if FORMAT == "q4":
         acc, up, squares = _packed_products(
             x, codes, scales, norm, read, out_rows, n, T, row_columns, row_bytes, row_groups,
@@ -125,6 +133,24 @@ def product_kernel(
                 acc, up, squares, scales, residual, out, read, r, n, T, out_rows, live_rows,
                 columns, eps, FORMAT, NORM, EPILOGUE, INTERPRET,
             )  # fmt: skip
+
+
+@triton.jit
+def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.constexpr):
+    """Ask for ``STEP`` bytes of each row, ``AHEAD`` times, behind the step at byte ``first``: they
+    come into the L2 cache while this kernel waits for the one before it."""
+    if AHEAD > 0:
+        LINES: tl.constexpr = (AHEAD * STEP + 127) // 128
+        at = tl.minimum(first + STEP + tl.arange(0, LINES) * 128, row_bytes - 1)
+        places = codes.to(tl.int64) + rows[:, None] * row_bytes + at[None, :]
+        tl.inline_asm_elementwise(
+            "{ prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
+            "=r,l",
+            [places],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit
