@@ -127,7 +127,8 @@ class LogicalPages:
 
     def commit(self, page: LogicalPage, writer: int, columns: int) -> None:
         """Columns up to ``columns`` are final. A full page loses its writer to a hold."""
-        self._require_writer(page, writer)
+        if not page.alive or page.writer != writer:
+            self._require_writer(page, writer)
         if not page.committed <= columns <= PAGE_TOKENS:
             raise TransitionError(f"commit to column {columns} of a page at {page.committed}")
         assert page.device is not None

@@ -90,13 +90,15 @@ class Space:
         self.frontier = tokens
 
     def commit(self, frontier: int) -> None:
-        if not self.frontier <= frontier <= self.mapped:
+        if not self.frontier <= frontier <= len(self.pages) * PAGE_TOKENS:
             raise TransitionError(
                 f"commit to {frontier}; committed {self.frontier}, mapped {self.mapped}"
             )
         if frontier > self.frontier:
-            for index in range(self.frontier // PAGE_TOKENS, pages_for(frontier)):
-                self._store.commit(self.pages[index], self.serial, columns_on(index, frontier))
+            first, last = self.frontier // PAGE_TOKENS, (frontier - 1) // PAGE_TOKENS
+            for index in range(first, last):
+                self._store.commit(self.pages[index], self.serial, PAGE_TOKENS)
+            self._store.commit(self.pages[last], self.serial, frontier - last * PAGE_TOKENS)
         self.frontier = frontier
 
     def drop_from(self, keep: int) -> None:

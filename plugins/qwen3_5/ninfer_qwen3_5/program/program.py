@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ninfer_qwen3_5.model.state import ModelState
 
 _NO_GROWTH = ResourceVector()
+_ONE_TOKEN = UnitNeed(UnitKind.DECODE, 1, False)
 
 
 class TextProgram:
@@ -146,8 +147,7 @@ class TextProgram:
         record = self._contexts.sequences.get(sequence)
         phase = record.phase
         if phase is SequencePhase.DECODE:
-            kind = UnitKind.CONTROL if control else UnitKind.DECODE
-            return UnitNeed(kind, control or 1, False)
+            return UnitNeed(UnitKind.CONTROL, control, False) if control else _ONE_TOKEN
         stop = next_split(
             record.frontier, self._limits.prefill_chunk, record.prompt_length, record.replay_to
         )
@@ -226,10 +226,12 @@ class TextProgram:
         *,
         ahead: bool = False,
     ) -> UnitRow:
-        record = self._contexts.sequences.get(row.sequence)
-        if row.permit.sequence != row.sequence or row.permit.need.kind is not kind:
+        handle, permit = row.sequence, row.permit
+        record = self._contexts.sequences.get(handle)
+        same = permit.sequence is handle or permit.sequence == handle
+        if not same or permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched with another permit")
-        return UnitRow(row.sequence, self._settlement.open(record, row.permit, ahead=ahead), masks)
+        return UnitRow(handle, self._settlement.open(record, permit, ahead=ahead), masks)
 
 
 def _works(pending: PendingBatch) -> tuple[RowWork, ...]:

@@ -21,7 +21,8 @@ class Sequence:
     settled and the tokens that they execute, ``horizon`` the furthest of them. ``replay_to`` is the
     frontier that a resumed sequence had before it was paused, and ``reach`` the frontier of its
     first new unit, up to which its pages are its own. ``order`` differs in every binding and
-    ``row`` is the execution row.
+    ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
+    the token.
     """
 
     request: BindRequest
@@ -37,6 +38,16 @@ class Sequence:
     flying: int = 0
     flying_tokens: int = 0
     horizon: int = 0
+    plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        sampling, rules = self.request.sampling, self.request.rules
+        self.plain = (
+            sampling.temperature <= 0
+            and not sampling.penalised
+            and not sampling.logit_bias
+            and not rules.suppressed_until_min
+        )
 
     @property
     def slot(self) -> Slot:

@@ -45,7 +45,8 @@ class Stores:
         self.histories = self.context.histories
         self.rows = layout.rows
         self.slots_per_sequence = layout.slots_per_sequence
-        tables_of_rows = self.context.spaces[MAIN].tables
+        self._main = self.context.spaces[MAIN]
+        tables_of_rows = self._main.tables
         assert tables_of_rows is not None
         self.tables = tables_of_rows
         self._free_rows = list(range(layout.rows))
@@ -61,7 +62,11 @@ class Stores:
 
     def growth(self, history: History, tokens: int) -> int:
         """Pages that ``history`` lacks to hold ``tokens``."""
-        return self.histories.growth(history, {MAIN: tokens}).units.get(MAIN, 0)
+        return self._main.growth(history.spaces[MAIN], tokens)
+
+    def commit(self, history: History, frontier: int) -> None:
+        """Keys and values below ``frontier`` are final."""
+        self._main.commit(history.spaces[MAIN], frontier)
 
     def reserve(self, demand: Demand) -> Reservation | Shortfall | NeverFits:
         """All of ``demand`` or the first axis that lacks it."""

@@ -55,21 +55,23 @@ class Settlement:
             raise EngineFailure("a sequence was put into two units at once")
         permit.consume()
         grant = permit.detail if isinstance(permit.detail, Reservation) else None
+        tokens = permit.need.tokens
         start = sequence.frontier + sequence.flying_tokens
-        reach = start + permit.need.tokens
+        reach = start + tokens
         if grant is not None:
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
-        work = RowWork(sequence, grant, permit.need.tokens, start, sequence.flying)
+        work = RowWork(sequence, grant, tokens, start, sequence.flying)
         sequence.flying += 1
-        sequence.flying_tokens += work.executed
-        sequence.horizon = max(sequence.horizon, reach)
+        sequence.flying_tokens += tokens
+        if reach > sequence.horizon:
+            sequence.horizon = reach
         return work
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
         sequence = work.sequence
         sequence.frontier += work.executed
-        self._stores.histories.commit(sequence.history, {MAIN: sequence.frontier})
+        self._stores.commit(sequence.history, sequence.frontier)
         sequence.swap()
         self._close(work)
 
@@ -91,20 +93,22 @@ class Settlement:
             raise EngineFailure(f"{len(decisions)} decisions for a batch of {len(works)} rows")
         for row, decision in zip(rows, decisions, strict=True):
             _check(row, decision)
-        taken: list[tuple[RowWork, tuple[int, ...]]] = []
+        taken: list[RowWork] = []
+        tokens: list[tuple[int, ...]] = []
         for work, row, decision in zip(works, rows, decisions, strict=True):
             accepted = row.token_ids[: decision.accepted]
             if decision.disposition is Disposition.ACCEPT:
-                taken.append((work, accepted))
+                taken.append(work)
+                tokens.append(accepted)
             if len(accepted) < len(row.token_ids):
                 self._units.dropped(work, row.token_ids[len(accepted) :])
                 self.roll_back(work)
             else:
                 self.advance(work)
-        for work, tokens in taken:
-            work.sequence.generated.extend(tokens)
+        for work, accepted in zip(taken, tokens, strict=True):
+            work.sequence.generated.extend(accepted)
         if taken:
-            self._units.accepted([work for work, _ in taken], [tokens for _, tokens in taken])
+            self._units.accepted(taken, tokens)
 
     def _close(self, work: RowWork) -> None:
         sequence = work.sequence

@@ -20,6 +20,7 @@ from ninfer_qwen3_5.program.queued.ring import CHANGES, DEPTH, HostRing
 from ninfer_qwen3_5.program.queued.rounds import CapturedRound, Part, Rounds
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.work import RowWork
 
 if TYPE_CHECKING:
     from ninfer_core.device.base import Lane
@@ -58,19 +59,21 @@ class RoundLauncher:
 
     def launch(self, rows: Rows[UnitRow]) -> DrawnLaunch:
         """Enqueue a round; the half that draws waits for ``finish`` where a row has masks."""
-        masked = any(row.masks is not None for row in rows)
-        sequences = [row.work.sequence for row in rows]
-        number = self._ring.write([_words(row) for row in rows], self._changes())
+        words, tops, masked, plain = [], [], False, True
         for row in rows:
-            row.work.counted = True
-        plain = all(_takes_likeliest(sequence) for sequence in sequences)
+            work, sequence = row.work, row.work.sequence
+            words.append(_words(work, sequence))
+            tops.append(sequence.request.rules.logprobs)
+            masked = masked or row.masks is not None
+            plain = plain and sequence.plain
+            work.counted = True
+        number = self._ring.write(words, self._changes())
         part = Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN
         captured = self._rounds.captured(len(rows), part)
         captured.graph.replay()
         started = time.perf_counter()
         if masked:
             captured = self._rounds.captured(len(rows), Part.FINISH)
-        tops = [sequence.request.rules.logprobs for sequence in sequences]
         logprobs = _Logprobs(self._ops, captured, tops, self._lane)
         if not masked:
             logprobs.enqueue()
@@ -140,10 +143,11 @@ class _Logprobs:
         self._coming: ComingLogprobs | None = None
 
     def enqueue(self) -> None:
-        counts = [count for count in self._tops if count is not None]
-        if not counts:
+        if self._tops.count(None) == len(self._tops):
             return
         import torch
+
+        counts = [count for count in self._tops if count is not None]
 
         drawn = self._captured.drawn
         with torch.inference_mode():
@@ -156,23 +160,11 @@ class _Logprobs:
         return self._coming.wait(token_ids)
 
 
-def _words(row: UnitRow) -> tuple[int, ...]:
+def _words(work: RowWork, sequence: Sequence) -> tuple[int, ...]:
     """The ring's words of one row. A row behind an uncollected round takes its token from there."""
-    work, sequence = row.work, row.work.sequence
     token = -1 if work.behind else sequence.waiting_token
     delta = sequence.request.prepared.rope_delta
     return (sequence.row, token, work.start, work.source_slot, work.target_slot, delta)
-
-
-def _takes_likeliest(sequence: Sequence) -> bool:
-    """Whether the settings leave the raw logits' largest as the token."""
-    sampling, rules = sequence.request.sampling, sequence.request.rules
-    return (
-        sampling.temperature <= 0
-        and not sampling.penalised
-        and not sampling.logit_bias
-        and not rules.suppressed_until_min
-    )
 
 
 def _alive(count: int) -> list[bool]:

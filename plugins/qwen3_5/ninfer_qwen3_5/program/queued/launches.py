@@ -35,7 +35,7 @@ class DrawnLaunch(SingleUse):
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.works = tuple(row.work for row in rows)
+        self.works = tuple([row.work for row in rows])
         self._rows = tuple(rows)
         self._frontiers = [work.start + work.executed for work in self.works]
         self._finish = finish
@@ -57,29 +57,34 @@ class DrawnLaunch(SingleUse):
         tokens, broken = self._wait()
         ended = time.perf_counter()
         logprobs, scored = self._logprobs(tokens), self._scored()
-        rows = tuple(
+        rows = [
             PendingRow(
                 sequence=row.handle,
-                frontier=self._frontiers[index],
-                token_ids=(tokens[index],),
-                status=self._status(index, broken[index]),
-                logprobs=logprobs[index],
+                frontier=frontier,
+                token_ids=(token,),
+                status=status,
+                logprobs=entries,
                 scored=scored,
             )
-            for index, row in enumerate(self._rows)
-        )
+            for row, frontier, token, status, entries in zip(
+                self._rows, self._frontiers, tokens, self._statuses(broken), logprobs, strict=True
+            )
+        ]
         return PendingBatch(
             self.kind,
-            rows,
+            tuple(rows),
             device_seconds=ended - self._launched,
             waited_seconds=ended - began,
             detail=self.works,
         )
 
-    def _status(self, index: int, broken: bool) -> RowStatus:
-        if broken:
-            return RowStatus.NONFINITE
-        return RowStatus.DEAD_END if self._dead and self._dead[index] else RowStatus.OK
+    def _statuses(self, broken: list[bool]) -> list[RowStatus]:
+        statuses = [RowStatus.NONFINITE if nan else RowStatus.OK for nan in broken]
+        if self._dead and True in self._dead:
+            for index, dead in enumerate(self._dead):
+                if dead and not broken[index]:
+                    statuses[index] = RowStatus.DEAD_END
+        return statuses
 
 
 class ForcedLaunch(SingleUse):
