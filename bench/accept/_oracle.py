@@ -84,6 +84,7 @@ def prepare() -> None:
 def _fill(model: Any, seed: int) -> None:
     """Norms, gates and decays away from the values that would hide a wrong convention."""
     generator = torch.Generator().manual_seed(seed)
+    gain = 0.7 * (4 / model.config.num_hidden_layers) ** 0.5
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
@@ -98,7 +99,7 @@ def _fill(model: Any, seed: int) -> None:
             elif "embed_tokens" in name or "lm_head" in name:
                 noise = 3 * noise * parameter.shape[-1] ** -0.5
             else:
-                noise = 0.7 * noise * parameter.shape[-1] ** -0.5
+                noise = gain * noise * parameter.shape[-1] ** -0.5
             parameter.copy_(noise)
         model.tie_weights()
 
