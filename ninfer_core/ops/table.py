@@ -43,6 +43,7 @@ class Ops:
     gdn_verify: gdn.GdnVerify
     gdn_fold: gdn.GdnFold
 
+    open_stream: fused.OpenStream
     norm_linear: fused.NormLinear
     linear_add: fused.LinearAdd
     norm_swiglu: fused.NormSwiGlu

@@ -16,6 +16,7 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 from ninfer_core.artifact import open_artifact
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.cpu import open_device
+from ninfer_core.ops.contracts.values import Stream
 from ninfer_core.ops.reference import OPS
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.config import TextConfig
@@ -181,8 +182,8 @@ def _counting(
 ) -> Callable[..., torch.Tensor]:
     """The head, noting how many rows each call computes and keeping the logits."""
 
-    def counted(hidden: torch.Tensor, *rest: object) -> torch.Tensor:
-        rows.append(hidden.shape[0])
-        return norm_head(hidden, *rest)
+    def counted(stream: Stream, *rest: object) -> torch.Tensor:
+        rows.append(stream.residual.shape[0])
+        return norm_head(stream, *rest)
 
     return counted

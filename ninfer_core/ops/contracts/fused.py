@@ -1,8 +1,8 @@
 """Ops of a decode round that stand for several: fewer kernels, the same formulas.
 
 Each is defined by a composition of the ops next door and may round differently inside, never
-outside: inputs and outputs keep their dtypes. All are row-invariant. The residual stream r[T, H]
-is never normalised in memory: products take the raw stream and the scale of its norm.
+outside: inputs and outputs keep their dtypes. All are row-invariant. Rows are never normalised in
+memory: a product takes the stream, and the inverse root mean square multiplies its sums.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ninfer_core.ops.contracts.values import (
     GdnMixer,
     KvCache,
     PagedRows,
+    Stream,
     WeightMatrix,
 )
 
@@ -21,27 +22,33 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class NormLinear(Protocol):
-    def __call__(self, residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
-        """``linear_decode(rms_norm(residual, scale, eps), weight)``.
+class OpenStream(Protocol):
+    def __call__(self, residual: Tensor, scale: Tensor) -> Stream:
+        """The stream over rows x[T, H], read next by the norm of ``scale`` f32[H]."""
+        ...
 
-        residual x[T, columns], scale f32[columns], weight prepared. Returns x[T, rows].
+
+class NormLinear(Protocol):
+    def __call__(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        """``linear_decode(rms_norm(stream.residual, stream.scale, eps), weight)``.
+
+        weight prepared. Returns x[T, rows].
         """
         ...
 
 
 class LinearAdd(Protocol):
-    def __call__(self, x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
-        """``residual + linear_decode(x, weight)``, added in fp32 and rounded once.
+    def __call__(self, x: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor) -> Stream:
+        """``stream.residual + linear_decode(x, weight)``, added in fp32 and rounded once.
 
-        x x[T, columns], residual x[T, rows]. Returns a new x[T, rows].
+        x x[T, columns]. Returns a new stream, read next by the norm of ``scale``.
         """
         ...
 
 
 class NormSwiGlu(Protocol):
-    def __call__(self, residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
-        """``swiglu(linear_decode(rms_norm(residual, scale, eps), weight))``.
+    def __call__(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        """``swiglu(linear_decode(rms_norm(stream.residual, stream.scale, eps), weight))``.
 
         weight [2I, columns] stacks gate and up. Returns x[T, I].
         """
@@ -50,14 +57,10 @@ class NormSwiGlu(Protocol):
 
 class NormHead(Protocol):
     def __call__(
-        self,
-        residual: Tensor,
-        scale: Tensor,
-        eps: float,
-        weight: WeightMatrix,
-        addressable: int,
+        self, stream: Stream, eps: float, weight: WeightMatrix, addressable: int
     ) -> Tensor:
-        """``lm_head(rms_norm(residual, scale, eps), weight, addressable)``: f32[T, V]."""
+        """``lm_head(rms_norm(stream.residual, stream.scale, eps), weight, addressable)``:
+        f32[T, V]."""
         ...
 
 

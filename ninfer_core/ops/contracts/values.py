@@ -32,6 +32,22 @@ class WeightMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """The residual stream on the decode route and the norm that reads it next.
+
+    ``residual`` x[T, H], ``scale`` f32[H] of that norm. What else the norm needs may stand beside
+    it, made by the op that made the rows: ``scaled`` x[T, H] = ``residual * scale`` rounded, and
+    ``squares`` f32[T, P], parts of the sum of squares of each row. Only the backend that made
+    them reads them.
+    """
+
+    residual: Tensor
+    scale: Tensor
+    scaled: Tensor | None = None
+    squares: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KvCache:
     """Keys (normed and rotated) and raw values of one attention layer.
 

@@ -54,6 +54,7 @@ OPS = Ops(
     gdn_step=gdn.gdn_step,
     gdn_verify=gdn.gdn_verify,
     gdn_fold=gdn.gdn_fold,
+    open_stream=fused.open_stream,
     norm_linear=fused.norm_linear,
     linear_add=fused.linear_add,
     norm_swiglu=fused.norm_swiglu,

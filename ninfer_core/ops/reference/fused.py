@@ -9,27 +9,34 @@ from ninfer_core.ops.contracts.values import (
     GdnMixer,
     KvCache,
     PagedRows,
+    Stream,
     WeightMatrix,
 )
 from ninfer_core.ops.reference import attention, conv, gdn, kv_store, linear, norm
 
 
-def norm_linear(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
-    return linear.linear_decode(norm.rms_norm(residual, scale, eps), weight)
+def open_stream(residual: Tensor, scale: Tensor) -> Stream:
+    return Stream(residual, scale)
 
 
-def linear_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
-    return residual + linear.linear_decode(x, weight)
+def norm_linear(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+    return linear.linear_decode(_normed(stream, eps), weight)
 
 
-def norm_swiglu(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
-    return norm.swiglu(norm_linear(residual, scale, eps, weight))
+def linear_add(x: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor) -> Stream:
+    return Stream(stream.residual + linear.linear_decode(x, weight), scale)
 
 
-def norm_head(
-    residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix, addressable: int
-) -> Tensor:
-    return linear.lm_head(norm.rms_norm(residual, scale, eps), weight, addressable)
+def norm_swiglu(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+    return norm.swiglu(norm_linear(stream, eps, weight))
+
+
+def norm_head(stream: Stream, eps: float, weight: WeightMatrix, addressable: int) -> Tensor:
+    return linear.lm_head(_normed(stream, eps), weight, addressable)
+
+
+def _normed(stream: Stream, eps: float) -> Tensor:
+    return norm.rms_norm(stream.residual, stream.scale, eps)
 
 
 def linear_prefill_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from ninfer_ops_triton import (
     prefill_linear,
     rounds,
     sampling,
+    streams,
 )
 
 SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
@@ -33,6 +34,7 @@ SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     prefill_linear.OPS,
     rounds.OPS,
     sampling.OPS,
+    streams.OPS,
 )
 """The ``OPS`` of each module that implements some: op name to function."""
 

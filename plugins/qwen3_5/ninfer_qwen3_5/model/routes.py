@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ninfer_core.ops.contracts.values import AttentionMixer, GdnMixer, KvCache, WeightMatrix
+from ninfer_core.ops.contracts.values import (
+    AttentionMixer,
+    GdnMixer,
+    KvCache,
+    Stream,
+    WeightMatrix,
+)
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.attention import attention_chunk
 from ninfer_qwen3_5.model.gdn import gdn_chunk
@@ -22,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class Route(Protocol):
-    """Residual rows are x[T, H]; ``scale`` and ``eps`` are those of the norm before a product."""
+    """``scale`` is that of the norm that reads the stream next, ``eps`` that of every norm."""
 
-    def norm_linear(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor: ...
+    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream: ...
 
-    def norm_swiglu(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor: ...
+    def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor: ...
 
-    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor: ...
+    def norm_swiglu(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor: ...
+
+    def linear_add(
+        self, x_TK: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor
+    ) -> Stream: ...
 
     def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor: ...
 
@@ -47,18 +53,20 @@ class ChunkRoute:
     place: Placement
     slot: Tensor
 
-    def norm_linear(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor:
-        return self.ops.linear_prefill(self.ops.rms_norm(residual_TH, scale, eps), weight)
+    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream:
+        return Stream(residual_TH, scale)
 
-    def norm_swiglu(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor:
-        return self.ops.swiglu(self.norm_linear(residual_TH, scale, eps, weight))
+    def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        normed = self.ops.rms_norm(stream.residual, stream.scale, eps)
+        return self.ops.linear_prefill(normed, weight)
 
-    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor:
-        return self.ops.linear_prefill_add(x_TK, weight, residual_TH)
+    def norm_swiglu(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        return self.ops.swiglu(self.norm_linear(stream, eps, weight))
+
+    def linear_add(
+        self, x_TK: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor
+    ) -> Stream:
+        return Stream(self.ops.linear_prefill_add(x_TK, weight, stream.residual), scale)
 
     def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor:
         return attention_chunk(stacked_TN, mixer, cache, self.place, self.ops)
@@ -76,18 +84,19 @@ class StepRoute:
     slots: Tensor
     targets: Tensor
 
-    def norm_linear(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor:
-        return self.ops.norm_linear(residual_TH, scale, eps, weight)
+    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream:
+        return self.ops.open_stream(residual_TH, scale)
 
-    def norm_swiglu(
-        self, residual_TH: Tensor, scale: Tensor, eps: float, weight: WeightMatrix
-    ) -> Tensor:
-        return self.ops.norm_swiglu(residual_TH, scale, eps, weight)
+    def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        return self.ops.norm_linear(stream, eps, weight)
 
-    def linear_add(self, x_TK: Tensor, weight: WeightMatrix, residual_TH: Tensor) -> Tensor:
-        return self.ops.linear_add(x_TK, weight, residual_TH)
+    def norm_swiglu(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+        return self.ops.norm_swiglu(stream, eps, weight)
+
+    def linear_add(
+        self, x_TK: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor
+    ) -> Stream:
+        return self.ops.linear_add(x_TK, weight, stream, scale)
 
     def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor:
         place = self.place

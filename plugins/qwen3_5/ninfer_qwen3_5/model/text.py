@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import AttentionMixer, GdnMixer, KvCache, PagedRows
+from ninfer_core.ops.contracts.values import (
+    AttentionMixer,
+    GdnMixer,
+    KvCache,
+    PagedRows,
+    Stream,
+)
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.model.parameters import AttentionParameters, GdnParameters, TextParameters
@@ -38,36 +44,38 @@ class TextModel:
         )
         return Placement(rows, self.ops.kv_slots(rows), cos, sin)
 
-    def forward(self, ids_T: Tensor, route: Route, state: ModelState) -> Tensor:
-        """Run i32[T] tokens; returns the residual rows before the final norm, [T, H].
+    def forward(self, ids_T: Tensor, route: Route, state: ModelState) -> Stream:
+        """Run i32[T] tokens; returns the residual stream before the final norm.
 
         *Effect*: keys and values of the rows; state or records as the route says.
         """
-        eps = self.config.rms_norm_eps
-        residual = self.ops.embedding(ids_T, self.parameters.embedding)
-        for layer, mixer, memory in zip(
-            self.parameters.layers, self._mixers, state.layers, strict=True
+        eps, layers = self.config.rms_norm_eps, self.parameters.layers
+        following = [*(layer.input_scale for layer in layers[1:]), self.parameters.final_scale]
+        stream = route.open(
+            self.ops.embedding(ids_T, self.parameters.embedding), layers[0].input_scale
+        )
+        for layer, mixer, memory, next_scale in zip(
+            layers, self._mixers, state.layers, following, strict=True
         ):
-            stacked = route.norm_linear(residual, layer.input_scale, eps, layer.mixer.inputs)
+            stacked = route.norm_linear(stream, eps, layer.mixer.inputs)
             mixed = _mix(stacked, mixer, memory, route)
-            residual = route.linear_add(mixed, layer.mixer.output, residual)
-            inner = route.norm_swiglu(residual, layer.post_scale, eps, layer.mlp.inputs)
-            residual = route.linear_add(inner, layer.mlp.output, residual)
-        return residual
+            stream = route.linear_add(mixed, layer.mixer.output, stream, layer.post_scale)
+            inner = route.norm_swiglu(stream, eps, layer.mlp.inputs)
+            stream = route.linear_add(inner, layer.mlp.output, stream, next_scale)
+        return stream
 
     def hidden(self, residual_TH: Tensor) -> Tensor:
         """The rows after the final norm, [T, H]."""
         return self.ops.rms_norm(residual_TH, self.parameters.final_scale, self.config.rms_norm_eps)
 
-    def logits(self, residual_TH: Tensor) -> Tensor:
-        """f32[T, V] of the given residual rows, padding rows of the head at -inf."""
-        return self.ops.norm_head(
-            residual_TH,
-            self.parameters.final_scale,
-            self.config.rms_norm_eps,
-            self.parameters.head,
-            self.addressable,
-        )
+    def logits(self, stream: Stream) -> Tensor:
+        """f32[T, V] of a forward pass's rows, padding rows of the head at -inf."""
+        eps, head = self.config.rms_norm_eps, self.parameters.head
+        return self.ops.norm_head(stream, eps, head, self.addressable)
+
+    def row_logits(self, residual_TH: Tensor) -> Tensor:
+        """f32[T, V] of some residual rows of a chunk, as the decode route would give them."""
+        return self.logits(self.ops.open_stream(residual_TH, self.parameters.final_scale))
 
 
 def _mix(

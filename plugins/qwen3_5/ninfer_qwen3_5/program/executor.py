@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import PagedRows
+from ninfer_core.ops.contracts.values import PagedRows, Stream
 from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
@@ -35,7 +35,7 @@ class Executor:
         rows = self._rows([sequence], stop - start)
         place = self.model.place(rows, rotary_positions(sequence, start, stop))
         route = ChunkRoute(self.model.ops, place, torch.tensor([sequence.spare.index]))
-        return self.model.forward(_ints(tokens), route, self.state)
+        return self.model.forward(_ints(tokens), route, self.state).residual
 
     def align(self, sequences: Rows[Sequence]) -> None:
         """Copy states so that all lie on the side of their slot pair where most of them lie."""
@@ -45,8 +45,8 @@ class Executor:
             self.state.copy_slot(sequence.slot.index, sequence.spare.index)
             sequence.swap()
 
-    def step(self, sequences: Rows[Sequence]) -> Tensor:
-        """Run the one ledger token past each frontier, from slot to spare. Returns [B, H]."""
+    def step(self, sequences: Rows[Sequence]) -> Stream:
+        """Run the one ledger token past each frontier, from slot to spare."""
         import torch
 
         rows = self._rows(sequences, 1)

@@ -93,7 +93,7 @@ class Forwards:
         import torch
 
         with torch.inference_mode():
-            return self._model.logits(residual)
+            return self._model.row_logits(residual)
 
     def _chunk(self, sequence: Sequence, tokens: list[int]) -> Tensor:
         self._executor.state.copy_slot(sequence.slot.index, sequence.spare.index)

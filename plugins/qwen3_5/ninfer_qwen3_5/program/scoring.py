@@ -90,7 +90,7 @@ class TextScoring:
         slot = torch.zeros(1, dtype=torch.int64, device=self._place)
         place = self._model.place(rows, positions.expand(3, -1))
         route = ChunkRoute(self._model.ops, place, slot)
-        return self._model.forward(ids[start:stop], route, self._state)
+        return self._model.forward(ids[start:stop], route, self._state).residual
 
     def _log_probs(self, residual: Tensor, targets: Tensor) -> list[float]:
         hidden = self._model.hidden(residual)

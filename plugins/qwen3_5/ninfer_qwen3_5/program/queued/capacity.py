@@ -60,8 +60,8 @@ def plan_capacity(
         layout = Layout.plan(budget, rounds_ahead, page_limit=planner.pages(budget))
     except UsageError as error:
         raise UsageError(
-            f"{error.message}. Free after the weights: {memory.free:,} bytes of {memory.total:,}; state "
-            f"slots {spent.state:,}, workspace {spent.workspace:,}, graphs {spent.graphs:,}, lanes "
+            f"{error.message}. Free after the weights: {memory.free:,} bytes of "
+            f"{memory.total:,}; state slots {spent.state:,}, workspace {spent.workspace:,}, graphs {spent.graphs:,}, lanes "
             f"{lanes:,}, headroom {HEADROOM:,}; a page is {planner.sizes.page:,}.",
             hint=_mend(planner, numerics),
         ) from error

@@ -114,7 +114,7 @@ class ChunkRunner:
             route = ChunkRoute(self._model.ops, place, to.long())
         else:
             route = StepRoute(self._model.ops, place, out_of.long(), to.long())
-        residual = self._model.forward(ids, route, self._state)
+        residual = self._model.forward(ids, route, self._state).residual
         feed.used = self._lane.record()
         return ChunkRun(residual, end)
 

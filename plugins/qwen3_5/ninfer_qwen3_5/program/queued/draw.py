@@ -32,7 +32,7 @@ class LastRowDraw:
         self._lane = lane
         self._position = run.stop
         with torch.inference_mode():
-            self._logits = model.logits(run.residual[-1:])
+            self._logits = model.row_logits(run.residual[-1:])
         self._drawn: ComingDraw | None = None
         self._listed: ComingLogprobs | None = None
 
