@@ -16,9 +16,8 @@ def commit_output(record: RequestRecord, preview: OutputPreview) -> None:
 
 def publish(record: RequestRecord, deltas: tuple[Delta, ...]) -> None:
     """Hand committed deltas to a consumer that asked for them."""
-    if record.streaming:
-        for delta in deltas:
-            record.response.put(delta)
+    if deltas and record.streaming:
+        record.response.put(*deltas)
 
 
 def preview_output(record: RequestRecord, span: OutputSpan) -> OutputPreview | RequestError:

@@ -174,7 +174,8 @@ def _check(preview: OutputPreview, span: OutputSpan) -> None:
         raise EngineFailure(f"a preview accepts {preview.accepted} of {produced} tokens")
     if preview.finish is None and (preview.accepted < produced or span.limit is not None):
         raise EngineFailure("a preview neither finishes nor accepts everything")
-    if any(not 0 < boundary <= preview.accepted for boundary in preview.boundaries):
+    boundaries = preview.boundaries
+    if boundaries and not (min(boundaries) > 0 and max(boundaries) <= preview.accepted):
         raise EngineFailure("a preview states a boundary outside its accepted span")
 
 

@@ -20,7 +20,9 @@ class Response:
     """
 
     def __init__(self, on_settled: Callable[[], None] | None = None) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._events: deque[GenerationEvent] = deque()
         self._on_settled = on_settled
         self._terminal: Terminal | None = None
@@ -44,17 +46,19 @@ class Response:
         """Why the engine died, when that ended this request."""
         return self._failure
 
-    def put(self, event: GenerationEvent) -> None:
-        with self._changed:
+    def put(self, *events: GenerationEvent) -> None:
+        """Publish ``events``; a consumer that waits is woken once."""
+        with self._lock:
             if self._terminal is not None:
                 raise EngineFailure("an event was published after the end of its request")
             if not self._released:
-                self._events.append(event)
-                self._changed.notify_all()
+                self._events += events
+                if self._waiting:
+                    self._changed.notify_all()
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
         """Publish the one end. Raises EngineFailure on a second one."""
-        with self._changed:
+        with self._lock:
             if self._terminal is not None:
                 raise EngineFailure("a request was ended twice")
             self._terminal = event
@@ -70,8 +74,8 @@ class Response:
 
         Raises TimeoutError when no event came within ``timeout`` seconds.
         """
-        with self._changed:
-            if not self._changed.wait_for(self._readable, timeout):
+        with self._lock:
+            if not (self._events or self._await(timeout)):
                 raise TimeoutError(f"no event within {timeout} s")
             event = self._events.popleft() if self._events else None
         if event is None or event is self._terminal:
@@ -80,7 +84,7 @@ class Response:
 
     def release(self) -> None:
         """The consumer reads no further. Idempotent."""
-        with self._changed:
+        with self._lock:
             if self._released:
                 return
             self._released = True
@@ -89,6 +93,14 @@ class Response:
             settled = self._terminal is not None
         if settled:
             self._settle()
+
+    def _await(self, timeout: float | None) -> bool:
+        """Wait, with the lock held, for something to read; False when nothing came in time."""
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(self._readable, timeout)
+        finally:
+            self._waiting -= 1
 
     def _readable(self) -> bool:
         return bool(self._events) or self._terminal is not None or self._released
