@@ -23,7 +23,7 @@ def refusal(modules, **options):
     [
         ({"draft": "mtp"}, "draft backend is named 'mtp'"),
         ({"cache_policy": "lru"}, "cache policy is named 'lru'"),
-        ({"kv_format": "fp8"}, "KV format is named 'fp8'"),
+        ({"kv_format": "fp4"}, "KV format is named 'fp4'"),
         ({"grammar_backend": "xgrammar"}, "grammar backend is named 'xgrammar'"),
         ({"vision": True}, "vision was asked for, and no installed plug-in reads images"),
     ],
