@@ -117,8 +117,11 @@ def timed(case: Case, copies: list[WeightMatrix], among: list[Tile]) -> list[tup
 
 
 def varied(found: list[tuple[float, Tile]]) -> list[Tile]:
-    """The fastest with other numbers of steps asked for ahead."""
-    return [replace(tile, ahead=ahead) for _, tile in found[:1] for ahead in (0, 1, 4)]
+    """The fastest with other ways to begin before its inputs are there."""
+    ways = [(0, True), (4, True), (2, False), (4, False), (8, False)]
+    return [
+        replace(tile, ahead=ahead, early=early) for _, tile in found[:1] for ahead, early in ways
+    ]
 
 
 def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile]]) -> Tile | None:
@@ -140,9 +143,9 @@ def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str
     rates = ", ".join(f"{count} rows {t * 1e6:.2f} us" for count, t in times.items())
     share = total / times[1] / peak
     shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
-             tile.ahead)  # fmt: skip
+             tile.ahead, "early" if tile.early else "late")  # fmt: skip
     return (
-        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:30} {rates}; "
+        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:40} {rates}; "
         f"{total / times[1] / 1e9:.0f} GB/s, {share:.0%}"
     )
 

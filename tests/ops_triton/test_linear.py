@@ -18,10 +18,10 @@ COUNTS = [1, 8, 9, 16, 17, 33]
 SHAPES = [(40, 256), (33, 400), (1, 64), (17, 63)]
 TILES = {
     "one": Tile(32, 128, 1, 1, 2, 3),
-    "groups": Tile(16, 256, 4, 1, 4, 3),
+    "groups": Tile(16, 256, 4, 1, 4, 3, early=False),
     "parts": Tile(16, 128, 2, 4, 4, 3),
 }
-PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3)}
+PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3, early=False)}
 
 
 @pytest.fixture(params=FORMATS)

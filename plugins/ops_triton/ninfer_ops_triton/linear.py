@@ -105,7 +105,7 @@ def product(
         warps=tile.warps, stages=tile.stages, dependent=True,
         FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
-        EVEN_K=columns % tile.block_k == 0,
+        EARLY=tile.early, EVEN_K=columns % tile.block_k == 0,
     )  # fmt: skip
     return out
 

@@ -24,7 +24,8 @@ MOST_ROWS = 32
 class Tile:
     """A program takes ``block_r`` rows of the weight and one of ``split`` parts of its columns, in
     steps of ``block_k`` columns that form ``groups`` sums. While it waits for the kernel before it,
-    it asks for the weights of ``ahead`` steps, 0 or a power of two, besides the first.
+    its first step's weights come into registers (``early``), and those of ``ahead`` more steps, 0
+    or a power of two, into the L2 cache.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -37,6 +38,7 @@ class Tile:
     warps: int
     stages: int
     ahead: int = 0
+    early: bool = True
 
     def __post_init__(self) -> None:
         powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)

@@ -63,6 +63,7 @@ def product_kernel(
     SPLIT: tl.constexpr,
     STAGES: tl.constexpr,
     AHEAD: tl.constexpr,
+    EARLY: tl.constexpr,
     EVEN_K: tl.constexpr,
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
@@ -84,19 +85,19 @@ def product_kernel(
     if PDL:
         BYTES: tl.constexpr = codes.dtype.element_ty.primitive_bitwidth // 8
         STEP: tl.constexpr = BLOCK_K // 2 if FORMAT == "q4" else BLOCK_K * BYTES
-        first = start // BLOCK_K * STEP
+        first = (start // BLOCK_K + EARLY) * STEP
         _ask_ahead(codes, read, row_bytes, first, STEP, AHEAD)
         if GATED:
             _ask_ahead(codes, read + out_rows, row_bytes, first, STEP, AHEAD)
     if FORMAT == "q4":
         acc, up, squares = _packed_products(
             x, codes, scales, norm, read, out_rows, n, T, row_columns, row_bytes, row_groups,
-            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EVEN_K, INTERPRET, PDL,
+            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, INTERPRET, PDL,
         )  # fmt: skip
     else:
         acc, up, squares = _plain_products(
             x, codes, norm, read, out_rows, n, T, columns,
-            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EVEN_K, INTERPRET, PDL,
+            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, INTERPRET, PDL,
         )  # fmt: skip
     if SPLIT == 1:
         _finish(
@@ -137,11 +138,11 @@ def product_kernel(
 
 @triton.jit
 def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.constexpr):
-    """Ask for ``STEP`` bytes of each row, ``AHEAD`` times, behind the step at byte ``first``: they
-    come into the L2 cache while this kernel waits for the one before it."""
+    """Ask for ``AHEAD`` times ``STEP`` bytes of each row, from byte ``first`` on: they come into
+    the L2 cache while this kernel waits for the one before it."""
     if AHEAD > 0:
         LINES: tl.constexpr = (AHEAD * STEP + 127) // 128
-        at = tl.minimum(first + STEP + tl.arange(0, LINES) * 128, row_bytes - 1)
+        at = tl.minimum(first + tl.arange(0, LINES) * 128, row_bytes - 1)
         places = codes.to(tl.int64) + rows[:, None] * row_bytes + at[None, :]
         tl.inline_asm_elementwise(
             "{ prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
@@ -157,8 +158,8 @@ def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.cons
 def _plain_products(
     x, codes, norm, read, out_rows, n, T, columns, start, stop,
     NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EVEN_K: tl.constexpr,
-    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves and of squares [N] over the columns from start to stop, of
     bf16 or fp8 weights."""
@@ -169,45 +170,61 @@ def _plain_products(
     x_rows = x + _as_columns(n.to(tl.int64) * columns, G)
     present = _as_columns(n < T, G)
 
-    # The first step's weights do not wait for the kernel before this one. They are used last, so
-    # that the loop's loads follow them at once.
-    first = _weights(w, start + k, columns, G, EVEN_K)
-    first_up = first
-    if GATED:
-        first_up = _weights(w_up, start + k, columns, G, EVEN_K)
+    if EARLY:
+        # The first step's weights do not wait for the kernel before this one. They are used last,
+        # so that the loop's loads follow them at once.
+        first = _weights(w, start + k, columns, G, EVEN_K)
+        if GATED:
+            first_up = _weights(w_up, start + k, columns, G, EVEN_K)
+        first_scale = _scale(norm, start + k, columns, NORM, EVEN_K)
     await_inputs(PDL)
+    if EARLY:
+        first_x = _activations(x_rows, start + k, present, columns, G, EVEN_K)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
     squares = _zeros(BLOCK_R, N, G)
-    for at in tl.range(start + BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
+    for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
         weights = _weights(w, at + k, columns, G, EVEN_K)
         weights_up = weights
         if GATED:
             weights_up = _weights(w_up, at + k, columns, G, EVEN_K)
+        values = _activations(x_rows, at + k, present, columns, G, EVEN_K)
         acc, up, squares = _plain_step(
-            acc, up, squares, weights, weights_up, x_rows, norm, at + k, present, columns,
-            NORM, GATED, G, W, EVEN_K, INTERPRET,
+            acc, up, squares, weights, weights_up, values,
+            _scale(norm, at + k, columns, NORM, EVEN_K), NORM, GATED, G, INTERPRET,
         )  # fmt: skip
-    acc, up, squares = _plain_step(
-        acc, up, squares, first, first_up, x_rows, norm, start + k, present, columns,
-        NORM, GATED, G, W, EVEN_K, INTERPRET,
-    )  # fmt: skip
+    if EARLY:
+        first = _kept(first, INTERPRET)
+        first_up = _kept(first_up, INTERPRET) if GATED else first
+        acc, up, squares = _plain_step(
+            acc, up, squares, first, first_up, _kept(first_x, INTERPRET), first_scale,
+            NORM, GATED, G, INTERPRET,
+        )  # fmt: skip
     return _folded(acc, G), _folded(up, G), _folded(squares, G)
 
 
 @triton.jit
-def _plain_step(
-    acc, up, squares, weights, weights_up, x_rows, norm, k, present, columns,
-    NORM: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
-    EVEN_K: tl.constexpr, INTERPRET: tl.constexpr,
-):  # fmt: skip
+def _activations(x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.constexpr):
+    """A tile [W, N] or [G, W, N]; rows and columns that are not there are 0."""
     down = _down(k, G)
-    if EVEN_K:
-        values = tl.load(x_rows + down, mask=present, other=0.0)
-    else:
-        values = tl.load(x_rows + down, mask=present & (down < columns), other=0.0)
+    there = present if EVEN_K else present & (down < columns)
+    return tl.load(x_rows + down, mask=there, other=0.0)
+
+
+@triton.jit
+def _scale(norm, k, columns, NORM: tl.constexpr, EVEN_K: tl.constexpr):
+    """The norm's scale of a step (NORM)."""
     if NORM:
-        scale = tl.load(norm + k) if EVEN_K else tl.load(norm + k, mask=k < columns, other=0.0)
+        k = tl.load(norm + k) if EVEN_K else tl.load(norm + k, mask=k < columns, other=0.0)
+    return k
+
+
+@triton.jit
+def _plain_step(
+    acc, up, squares, weights, weights_up, values, scale,
+    NORM: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
+    if NORM:
         squares = _add_squares(squares, wide(values), weights, INTERPRET)
         values = narrow(wide(values) * _down(scale, G), tl.bfloat16, INTERPRET)
     acc = _dot(_widened(weights), values, acc, INTERPRET)
@@ -220,8 +237,8 @@ def _plain_step(
 def _packed_products(
     x, codes, scales, norm, read, out_rows, n, T, columns, row_bytes, row_groups, start, stop,
     NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EVEN_K: tl.constexpr,
-    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """As :func:`_plain_products` of four-bit codes: even and odd columns are two products, so that
     nibbles need no shuffle, and the scale of 64 columns multiplies their sum. ``columns`` is even,
@@ -241,18 +258,22 @@ def _packed_products(
     words = x.to(tl.pointer_type(tl.uint32)) + _as_columns(n.to(tl.int64) * pairs, G)
     present = _as_columns(n < T, G)
 
-    first = _packed_weights(w, start // 2 + j, row_bytes, G)
-    first_s = _group_scales(s, start, row_groups, G, WORDS)
-    first_up = first
-    first_s_up = first_s
-    if GATED:
-        first_up = _packed_weights(w_up, start // 2 + j, row_bytes, G)
-        first_s_up = _group_scales(s_up, start, row_groups, G, WORDS)
+    if EARLY:
+        first = _packed_weights(w, start // 2 + j, row_bytes, G)
+        first_s = _group_scales(s, start, row_groups, G, WORDS)
+        if GATED:
+            first_up = _packed_weights(w_up, start // 2 + j, row_bytes, G)
+            first_s_up = _group_scales(s_up, start, row_groups, G, WORDS)
+        else:
+            first_s_up = first_s
+        first_pair = _scale_pairs(norm, start // 2 + j, pairs, NORM)
     await_inputs(PDL)
+    if EARLY:
+        first_x = _words(words, start // 2 + j, present, pairs, G)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
     squares = _zeros(BLOCK_R, N, G)
-    for at in tl.range(start + BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
+    for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
         weights = _packed_weights(w, at // 2 + j, row_bytes, G)
         step = _group_scales(s, at, row_groups, G, WORDS)
         weights_up = weights
@@ -260,32 +281,49 @@ def _packed_products(
         if GATED:
             weights_up = _packed_weights(w_up, at // 2 + j, row_bytes, G)
             step_up = _group_scales(s_up, at, row_groups, G, WORDS)
+        both = _words(words, at // 2 + j, present, pairs, G)
         acc, up, squares = _packed_step(
-            acc, up, squares, weights, step, weights_up, step_up, words, norm, at // 2 + j,
-            present, pairs, BLOCK_R, N, NORM, GATED, G, WORDS, INTERPRET,
+            acc, up, squares, weights, step, weights_up, step_up, both,
+            _scale_pairs(norm, at // 2 + j, pairs, NORM), BLOCK_R, N, NORM, GATED, G, WORDS,
+            INTERPRET,
         )  # fmt: skip
-    acc, up, squares = _packed_step(
-        acc, up, squares, first, first_s, first_up, first_s_up, words, norm, start // 2 + j,
-        present, pairs, BLOCK_R, N, NORM, GATED, G, WORDS, INTERPRET,
-    )  # fmt: skip
+    if EARLY:
+        first = _kept(first, INTERPRET)
+        first_up = _kept(first_up, INTERPRET) if GATED else first
+        acc, up, squares = _packed_step(
+            acc, up, squares, first, first_s, first_up, first_s_up, _kept(first_x, INTERPRET),
+            first_pair, BLOCK_R, N, NORM, GATED, G, WORDS, INTERPRET,
+        )  # fmt: skip
     return _folded(acc, G), _folded(up, G), _folded(squares, G)
 
 
 @triton.jit
+def _words(words, j, present, pairs, G: tl.constexpr):
+    """Pairs of activations, [32, N] or [G, 32, N]."""
+    down = _down(j, G)
+    return tl.load(words + down, mask=present & (down < pairs), other=0)
+
+
+@triton.jit
+def _scale_pairs(norm, j, pairs, NORM: tl.constexpr):
+    """Two scales of the norm to a word (NORM)."""
+    if NORM:
+        j = tl.load(norm.to(tl.pointer_type(tl.uint64)) + j, mask=j < pairs, other=0)
+    return j
+
+
+@triton.jit
 def _packed_step(
-    acc, up, squares, weights, step, weights_up, step_up, words, norm, j, present, pairs,
+    acc, up, squares, weights, step, weights_up, step_up, both, scale,
     BLOCK_R: tl.constexpr, N: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
     G: tl.constexpr, WORDS: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    down = _down(j, G)
-    both = tl.load(words + down, mask=present & (down < pairs), other=0)
     # Bits of a bf16 in the upper half of a word are the same number in fp32.
     even = (both << 16).to(tl.float32, bitcast=True)
     odd = ((both >> 16) << 16).to(tl.float32, bitcast=True)
     if NORM:
         squares = _add_squares(squares, even, weights, INTERPRET)
         squares = _add_squares(squares, odd, weights, INTERPRET)
-        scale = tl.load(norm.to(tl.pointer_type(tl.uint64)) + j, mask=j < pairs, other=0)
         even *= _down(scale.to(tl.uint32).to(tl.float32, bitcast=True), G)
         odd *= _down((scale >> 32).to(tl.uint32).to(tl.float32, bitcast=True), G)
     even = narrow(even, tl.bfloat16, INTERPRET)
@@ -395,6 +433,30 @@ def _weights(w, k, columns, G: tl.constexpr, EVEN_K: tl.constexpr):
         tile = tl.load(w + across, eviction_policy="evict_first")
     else:
         tile = tl.load(w + across, mask=across < columns, other=0.0, eviction_policy="evict_first")
+    return tile
+
+
+@triton.jit
+def _kept(tile, INTERPRET: tl.constexpr):
+    """The tile itself, in registers up to here: the compiler would store what a product takes to
+    shared memory as soon as it is loaded, and so wait for it there."""
+    if not INTERPRET:
+        kind: tl.constexpr = tile.dtype
+        if kind.primitive_bitwidth == 32:
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [tile], dtype=tl.uint32, is_pure=False, pack=1
+            )
+        elif kind.primitive_bitwidth == 16:
+            raw = tile.to(tl.int16, bitcast=True)
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [raw], dtype=tl.int16, is_pure=False, pack=2
+            )
+        else:
+            raw = tile.to(tl.int8, bitcast=True)
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [raw], dtype=tl.int8, is_pure=False, pack=4
+            )
+        tile = raw.to(kind, bitcast=True)
     return tile
 
 
