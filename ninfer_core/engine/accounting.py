@@ -43,15 +43,21 @@ class Accounting:
         A terminal row keeps its state; the caller ends it.
         """
         taken = row.token_ids[: preview.accepted]
+        count, watch = len(taken), record.watch
         record.tokens.extend(taken)
         if row.logprobs:
             record.logprobs.extend(row.logprobs[: preview.accepted])
         if row.scored:
             record.scored.extend(row.scored)
-        self._metrics.accepted(len(taken))
-        self._time(record.watch, row, len(taken), pending.device_seconds)
+        self._metrics.accepted(count)
+        if watch.first_token is None:
+            watch.first_token = self._clock()
+        watch.device += pending.device_seconds
+        watch.rounds += 1
+        if row.drafted:
+            _count_drafts(watch, row.drafted, count - 1)
         self._scheduler.progressed(record)
-        unforced = record.forced[len(taken) :] if pending.kind is UnitKind.CONTROL else ()
+        unforced = record.forced[count:] if pending.kind is UnitKind.CONTROL else ()
         record.forced = preview.forced or unforced
         if preview.finish is None:
             self._next_state(record)
@@ -83,14 +89,6 @@ class Accounting:
             self._transitions.move(record, RequestState.DECODE_READY)
         if record.state is not new:
             self._transitions.move(record, new)
-
-    def _time(self, watch: Stopwatch, row: PendingRow, taken: int, device: float) -> None:
-        if watch.first_token is None:
-            watch.first_token = self._clock()
-        watch.device += device
-        watch.rounds += 1
-        if row.drafted:
-            _count_drafts(watch, row.drafted, taken - 1)
 
 
 def _count_drafts(watch: Stopwatch, drafted: int, accepted: int) -> None:

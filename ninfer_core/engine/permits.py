@@ -181,11 +181,11 @@ class PermitDesk:
         return len(self._scheduler.paused) > paused
 
     def _need(self, record: RequestRecord) -> UnitNeed:
-        control = 0
-        if record.state is RequestState.CONTROL_READY:
+        control, state = 0, record.state
+        if state is RequestState.CONTROL_READY:
             control = min(len(record.forced), record.remaining)
         need = self._program.unit_need(record.held_sequence(), control)
-        if need.kind is not _KIND_OF_STATE[record.state]:
+        if need.kind is not _KIND_OF_STATE[state]:
             raise EngineFailure(
                 f"the Program wants a {need.kind.value} unit for a request in {record.state.value}"
             )

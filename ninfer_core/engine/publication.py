@@ -134,8 +134,7 @@ class Publisher:
         preview = preview_output(record, span)
         if isinstance(preview, RequestError):
             return _refused(record, row, preview)
-        _check(preview, span)
-        return Judged(record, row, _accepted(preview), preview)
+        return Judged(record, row, _accepted(preview, span), preview)
 
     def _account(self, one: Judged, pending: PendingBatch) -> None:
         if one.preview is None:
@@ -156,14 +155,16 @@ def _span(record: RequestRecord, row: PendingRow, kind: UnitKind) -> OutputSpan:
     return OutputSpan(token_ids=tokens, logprobs=logprobs, control=control, limit=limit)
 
 
-def _accepted(preview: OutputPreview) -> RowDecision:
-    terminal = preview.finish is not None
-    if preview.accepted == 1 and not terminal and not preview.boundaries:
+def _accepted(preview: OutputPreview, span: OutputSpan) -> RowDecision:
+    """The decision that a sound preview of ``span`` asks for."""
+    terminal = preview.finish is not None or span.limit is not None
+    if preview.accepted == len(span.token_ids) == 1 and not terminal and not preview.boundaries:
         return _ONE_MORE
+    _check(preview, span)
     return RowDecision(
         disposition=Disposition.ACCEPT,
         accepted=preview.accepted,
-        terminal=terminal,
+        terminal=preview.finish is not None,
         boundaries=preview.boundaries,
     )
 

@@ -15,6 +15,7 @@ from ninfer_qwen3_5.frontend.budget import ThinkingBudget
 from ninfer_qwen3_5.frontend.channels import ChannelParser, ChannelRules, Mark
 from ninfer_qwen3_5.frontend.deltas import DeltaBuilder
 from ninfer_qwen3_5.frontend.detokenizer import decode_rest, decode_step
+from ninfer_qwen3_5.frontend.stretch import Stretch
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
 from ninfer_qwen3_5.frontend.transcript import Transcript
 
@@ -61,21 +62,19 @@ class _State:
 
     def add(self, prose: _Prose) -> None:
         """Move on over a token that was previewed as prose."""
-        stretch = self.channels.prose
-        assert stretch is not None
-        stretch.add_prose(prose.text)
+        prose.stretch.add_prose(prose.text)
         self.pending = prose.pending
         self.produced += 1
-        self.reasoning_tokens += prose.channel is Channel.REASONING
+        self.reasoning_tokens += prose.stretch.channel is Channel.REASONING
 
 
 class _Prose(NamedTuple):
-    """A token that only adds ``text`` to the open stretch, with the bytes left over."""
+    """A token that only adds ``text`` to the open ``stretch``, and the bytes left over."""
 
+    stretch: Stretch
     text: str
     shown: str
     pending: bytes
-    channel: Channel
 
 
 class _Read(NamedTuple):
@@ -119,7 +118,7 @@ class Session:
         prose = self._prose(span)
         if prose is not None:
             delta = Delta(
-                channel=prose.channel,
+                channel=prose.stretch.channel,
                 text=prose.shown,
                 token_ids=span.token_ids,
                 logprobs=span.logprobs,
@@ -149,7 +148,7 @@ class Session:
         self._latest = None
         if isinstance(step, _Prose):
             self._state.add(step)
-            self._transcript.add_text(step.channel, step.shown)
+            self._transcript.add_text(step.stretch.channel, step.shown)
         else:
             self._state = step.state
             self._transcript.add(preview.deltas, step.warnings)
@@ -175,12 +174,12 @@ class Session:
         (token,) = span.token_ids
         if token in self._meaningful:
             return None
-        channel = stretch.channel
-        if channel is Channel.REASONING and rules.budget.spent(state.reasoning_tokens + 1):
+        thinking = stretch.channel is Channel.REASONING
+        if thinking and rules.budget.spent(state.reasoning_tokens + 1):
             return None
         text, pending = decode_step(state.pending, rules.tokenizer.bytes_of(token))
         shown = stretch.prose(text)
-        return None if shown is None else _Prose(text, shown, pending, channel)
+        return None if shown is None else _Prose(stretch, text, shown, pending)
 
 
 class _SpanReader:

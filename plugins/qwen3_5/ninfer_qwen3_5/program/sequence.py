@@ -38,9 +38,11 @@ class Sequence:
     flying: int = 0
     flying_tokens: int = 0
     horizon: int = 0
+    prompt_length: int = field(init=False)
     plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.prompt_length = self.request.prepared.length
         sampling, rules = self.request.sampling, self.request.rules
         self.plain = (
             sampling.temperature <= 0
@@ -68,10 +70,6 @@ class Sequence:
     @property
     def busy(self) -> bool:
         return self.flying > 0
-
-    @property
-    def prompt_length(self) -> int:
-        return self.request.prepared.length
 
     @property
     def ledger_length(self) -> int:

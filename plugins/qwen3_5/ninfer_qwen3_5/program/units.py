@@ -14,7 +14,7 @@ from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.work import RowWork
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnitRow:
     """One row of a unit on its way to a launch."""
 

@@ -96,12 +96,12 @@ class Settlement:
         taken: list[RowWork] = []
         tokens: list[tuple[int, ...]] = []
         for work, row, decision in zip(works, rows, decisions, strict=True):
-            accepted = row.token_ids[: decision.accepted]
+            produced, count = row.token_ids, decision.accepted
             if decision.disposition is Disposition.ACCEPT:
                 taken.append(work)
-                tokens.append(accepted)
-            if len(accepted) < len(row.token_ids):
-                self._units.dropped(work, row.token_ids[len(accepted) :])
+                tokens.append(produced[:count])
+            if count < len(produced):
+                self._units.dropped(work, produced[count:])
                 self.roll_back(work)
             else:
                 self.advance(work)
