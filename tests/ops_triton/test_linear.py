@@ -198,6 +198,21 @@ def test_operands_that_do_not_fit_are_refused(device, operands, change, message)
         linear.linear_add(x, weight, residual)
 
 
+@pytest.mark.parametrize("live", [0, 9])
+def test_addressable_rows_must_be_there(operands, live):
+    weight, _ = matrix(operands, "bf16", 8, 64)
+    with pytest.raises(OpError, match=f"{live} addressable rows of 8"):
+        heads.lm_head(operands.normal(1, 64, dtype=torch.bfloat16), weight, live)
+
+
+@pytest.mark.parametrize("scale", [torch.ones(63), torch.ones(64, dtype=torch.bfloat16)])
+def test_scales_that_do_not_fit_are_refused(device, operands, scale):
+    weight, _ = matrix(operands, "bf16", 8, 64)
+    x = operands.normal(1, 64, dtype=torch.bfloat16)
+    with pytest.raises(OpError, match=r"scale is .*float32\[64\]"):
+        linear.norm_linear(x, scale.to(device), EPS, weight)
+
+
 def test_odd_rows_have_no_halves(operands):
     weight, _ = matrix(operands, "bf16", 9, 64)
     x = operands.normal(1, 64, dtype=torch.bfloat16)

@@ -83,8 +83,16 @@ def product(
     if residual is not None:
         check_rows(residual, out_rows, "residual", x.shape[0])
         residual = residual.contiguous()
+    if norm is not None:
+        if tuple(norm.shape) != (columns,) or norm.dtype != torch.float32:
+            raise OpError(
+                f"scale is {norm.dtype}{list(norm.shape)}; it must be torch.float32[{columns}]"
+            )
+        norm = norm.contiguous()
     x = x.contiguous()
-    norm = None if norm is None else norm.contiguous()
+    live_rows = out_rows if live_rows is None else live_rows
+    if not 1 <= live_rows <= out_rows:
+        raise OpError(f"{live_rows} addressable rows of {out_rows}; there must be 1 to {out_rows}")
     if kind == "q4":
         # Pairs of activations and of scales are read as words.
         x, norm = _paired(x), None if norm is None else _paired(norm)
@@ -100,7 +108,7 @@ def product(
         product_kernel, grid,
         x, codes, scales, x if norm is None else norm,
         x if residual is None else residual, out, partials, counters,
-        x.shape[0], out_rows, out_rows if live_rows is None else live_rows, weight.columns, columns,
+        x.shape[0], out_rows, live_rows, weight.columns, columns,
         codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, eps,
         warps=tile.warps, stages=tile.stages, dependent=True,
         FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
