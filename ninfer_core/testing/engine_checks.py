@@ -29,7 +29,12 @@ class CheckedResponse(Response):
         self.starts = 0
         self.ends = 0
 
-    def put(self, event: GenerationEvent) -> None:
+    def put(self, *events: GenerationEvent) -> None:
+        for event in events:
+            self._check(event)
+        super().put(*events)
+
+    def _check(self, event: GenerationEvent) -> None:
         assert self.record is not None
         assert self.ends == 0, "an event after the end"
         if isinstance(event, GenerationStart):
@@ -41,7 +46,6 @@ class CheckedResponse(Response):
             self.shown.extend(event.token_ids)
             committed = self._committed.get(self.record.ticket, [])
             assert self.shown == committed[: len(self.shown)], "shown but not committed"
-        super().put(event)
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
         self.ends += 1
