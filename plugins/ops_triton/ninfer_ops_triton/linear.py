@@ -88,7 +88,8 @@ def product(
             raise OpError(
                 f"scale is {norm.dtype}{list(norm.shape)}; it must be torch.float32[{columns}]"
             )
-        norm = norm.contiguous()
+    given = norm
+    norm = None if norm is None else norm.contiguous()
     x = x.contiguous()
     live_rows = out_rows if live_rows is None else live_rows
     if not 1 <= live_rows <= out_rows:
@@ -110,7 +111,8 @@ def product(
         x if residual is None else residual, out, partials, counters,
         x.shape[0], out_rows, live_rows, weight.columns, columns,
         codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, eps,
-        warps=tile.warps, stages=tile.stages, dependent=True,
+        warps=tile.warps, stages=tile.stages,
+        dependent=norm is given,  # it is read before the wait, where a copy may not be there yet
         FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, EVEN_K=columns % tile.block_k == 0,
