@@ -83,11 +83,10 @@ def product(
     if residual is not None:
         check_rows(residual, out_rows, "residual", x.shape[0])
         residual = residual.contiguous()
-    if norm is not None:
-        if tuple(norm.shape) != (columns,) or norm.dtype != torch.float32:
-            raise OpError(
-                f"scale is {norm.dtype}{list(norm.shape)}; it must be torch.float32[{columns}]"
-            )
+    if norm is not None and (tuple(norm.shape) != (columns,) or norm.dtype != torch.float32):
+        raise OpError(
+            f"scale is {norm.dtype}{list(norm.shape)}; it must be torch.float32[{columns}]"
+        )
     given = norm
     norm = None if norm is None else norm.contiguous()
     x = x.contiguous()
