@@ -98,14 +98,13 @@ class Publisher:
         if pending.kind is UnitKind.DECODE:
             self._times.rows = len(judged)
         self._accounting.unit(pending.kind, len(judged))
+        accepted = [(one.record, one.preview) for one in judged if one.preview is not None]
         for one in judged:
             self._account(one, pending)
-        for one in judged:
-            if one.preview is not None:
-                commit_output(one.record, one.preview)
-        for one in judged:
-            if one.preview is not None:
-                publish(one.record, one.preview.deltas)
+        for record, preview in accepted:
+            commit_output(record, preview)
+        for record, preview in accepted:
+            publish(record, preview.deltas)
         for one in judged:
             if one.ending is not None:
                 self._endings.stop(one.record, one.ending)

@@ -148,7 +148,6 @@ class _Logprobs:
         import torch
 
         counts = [count for count in self._tops if count is not None]
-
         drawn = self._captured.drawn
         with torch.inference_mode():
             rows = self._ops.logprobs(self._captured.logits, drawn.tokens, max(counts))
@@ -163,8 +162,10 @@ class _Logprobs:
 def _words(work: RowWork, sequence: Sequence) -> tuple[int, ...]:
     """The ring's words of one row. A row behind an uncollected round takes its token from there."""
     token = -1 if work.behind else sequence.waiting_token
+    ring, place = sequence.ring, sequence.turn + work.behind
+    source, target = ring[place % len(ring)], ring[(place + 1) % len(ring)]
     delta = sequence.request.prepared.rope_delta
-    return (sequence.row, token, work.start, work.source_slot, work.target_slot, delta)
+    return (sequence.row, token, work.start, source.index, target.index, delta)
 
 
 def _alive(count: int) -> list[bool]:
