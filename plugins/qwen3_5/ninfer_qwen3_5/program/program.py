@@ -43,6 +43,7 @@ from ninfer_core.contract.units import (
     UnitNeed,
 )
 from ninfer_core.store.demand import Demand
+from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.context import Contexts, ImmediateTransaction
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
@@ -158,8 +159,11 @@ class TextProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
         reach = record.frontier + record.flying_tokens + need.tokens
+        if reach <= record.room:
+            return Permit(sequence, need, _NO_GROWTH, None)
         pages = self._stores.growth(record.history, reach)
         if not pages:
+            record.room = pages_for(reach) * PAGE_TOKENS
             return Permit(sequence, need, _NO_GROWTH, None)
         demand = Demand({MAIN: pages})
         grant = self._stores.reserve(demand)

@@ -22,7 +22,7 @@ class Sequence:
     frontier that a resumed sequence had before it was paused, and ``reach`` the frontier of its
     first new unit, up to which its pages are its own. ``order`` differs in every binding and
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
-    the token.
+    the token. Pages for the first ``room`` tokens are mapped, and perhaps for more.
     """
 
     request: BindRequest
@@ -38,6 +38,7 @@ class Sequence:
     flying: int = 0
     flying_tokens: int = 0
     horizon: int = 0
+    room: int = 0
     prompt_length: int = field(init=False)
     plain: bool = field(init=False)
 

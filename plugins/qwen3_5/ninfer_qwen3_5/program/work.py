@@ -117,6 +117,7 @@ class Settlement:
         if not sequence.flying:
             sequence.horizon = 0
         if work.grant is not None:
+            sequence.room = 0
             kept = {MAIN: max(sequence.reach, sequence.horizon)}
             self._stores.histories.settle(sequence.history, work.grant, kept)
 
