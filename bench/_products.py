@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from ninfer_core.artifact.formats.row_groups import decode_grouped
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_ops_triton import heads, linear, tiles, weights
+from ninfer_ops_triton.streams import open_stream
 from ninfer_ops_triton.tiles import Tile
 
 DEVICE = "cuda"
@@ -88,15 +89,27 @@ class Case:
         return found
 
     def call(self, x: Tensor, scale: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
-        match self.fusion:
-            case "linear":
-                return linear.linear_add(x, weight, residual)
-            case "norm":
-                return linear.norm_linear(x, scale, EPS, weight)
-            case "swiglu":
-                return linear.norm_swiglu(x, scale, EPS, weight)
-            case _:
-                return heads.norm_head(x, scale, EPS, weight, self.rows)
+        return self.ready(x, scale, residual)(weight)
+
+    def ready(self, x: Tensor, scale: Tensor, residual: Tensor) -> Callable[[WeightMatrix], Tensor]:
+        """The product over rows that are prepared once, as a product before would leave them."""
+        if self.fusion == "linear":
+            ones = torch.ones(self.rows, device=x.device)
+            into = open_stream(residual, ones)
+            return lambda weight: linear.linear_add(x, weight, into, ones).residual
+        opened = open_stream(x, scale)
+        parts = max(1, self.columns // ROWS_A_PART)
+        assert opened.squares is not None
+        stream = replace(opened, squares=(opened.squares / parts).repeat(1, parts))
+        if self.fusion == "norm":
+            return lambda weight: linear.norm_linear(stream, EPS, weight)
+        if self.fusion == "swiglu":
+            return lambda weight: linear.norm_swiglu(stream, EPS, weight)
+        return lambda weight: heads.norm_head(stream, EPS, weight, self.rows)
+
+
+ROWS_A_PART = 16
+"""Of a product that adds: so many of its sums share one sum of squares."""
 
 
 def cases(models: list[str], kinds: list[str]) -> list[Case]:

@@ -11,6 +11,7 @@ from matrices import EPS, FORMATS
 
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_ops_triton import heads, linear, norm, prefill_linear
+from ninfer_ops_triton.streams import open_stream
 
 VOCABULARY, ADDRESSABLE = 248_320, 248_077
 GEOMETRY = {"0.8B": (1024, 16, 8, 2, 3584), "27B": (5120, 48, 24, 4, 17408)}
@@ -46,15 +47,19 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
     stacked = 2 * 16 * 128 + 2 * nv * 128 + 2 * nv
     for count in counts:
         residual = x(count, hidden)
+        # As the products of a round find it: opened by the one before them.
+        stream = linear.linear_add(
+            residual, weight(format_, hidden, hidden), open_stream(residual, scale), scale
+        )
         for rows in (stacked, nh * 512 + 2 * kv * 256):
-            linear.norm_linear(residual, scale, EPS, weight(format_, rows, hidden))
+            linear.norm_linear(stream, EPS, weight(format_, rows, hidden))
         for columns in (nv * 128, inner):
             down = weight(format_, hidden, columns)
-            linear.linear_add(x(count, columns), down, residual)
+            linear.linear_add(x(count, columns), down, stream, scale)
         linear.linear_decode(residual, weight(format_, hidden, hidden))
-        linear.norm_swiglu(residual, scale, EPS, weight(format_, 2 * inner, hidden))
+        linear.norm_swiglu(stream, EPS, weight(format_, 2 * inner, hidden))
         head = weight(format_, VOCABULARY, hidden)
-        heads.norm_head(residual, scale, EPS, head, ADDRESSABLE)
+        heads.norm_head(stream, EPS, head, ADDRESSABLE)
 
 
 def rows_alone() -> None:

@@ -9,9 +9,10 @@ import torch
 from harness import GuardedAllocations, assert_close_to_oracle, guarded
 from matrices import EPS, FORMATS, matrix, rms_normed, silu
 
-from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import heads, linear, tiles
+from ninfer_ops_triton.streams import open_stream
 from ninfer_ops_triton.tiles import Tile
 
 COUNTS = [1, 8, 9, 16, 17, 33]
@@ -42,6 +43,12 @@ def cut(request, monkeypatch):
     return kind
 
 
+def added_rows(x, weight, residual):
+    """The rows of the stream that ``linear_add`` returns."""
+    ones = torch.ones(weight.rows, device=x.device)
+    return linear.linear_add(x, weight, Stream(residual, ones), ones).residual
+
+
 def fused_ops(operands, kind, rows, columns, count):
     """Name, call, float64 result and torch's own result of the ops on one set of operands."""
     weight, dense = matrix(operands, kind, rows, columns)
@@ -58,10 +65,10 @@ def fused_ops(operands, kind, rows, columns, count):
     swiglu = (silu(pair[:, :rows].double()) * pair[:, rows:].double()).bfloat16()
     return [
         ("linear", lambda: linear.linear_decode(x, weight), plain, mm),
-        ("norm", lambda: linear.norm_linear(x, scale, EPS, weight), normed @ dense.T,
+        ("norm", lambda: linear.norm_linear(open_stream(x, scale), EPS, weight), normed @ dense.T,
          narrow @ dense.bfloat16().T),
-        ("add", lambda: linear.linear_add(x, weight, residual), plain + added.double(), mm + added),
-        ("swiglu", lambda: linear.norm_swiglu(x, scale, EPS, gate_up), gated, swiglu),
+        ("add", lambda: added_rows(x, weight, residual), plain + added.double(), mm + added),
+        ("swiglu", lambda: linear.norm_swiglu(open_stream(x, scale), EPS, gate_up), gated, swiglu),
     ]  # fmt: skip
 
 
@@ -96,8 +103,8 @@ def test_bits_of_a_row_do_not_depend_on_the_others(operands, cut):
     scale = operands.normal(columns)
     for op in (
         lambda c: linear.linear_decode(x[c], weight),
-        lambda c: linear.norm_swiglu(x[c], scale, EPS, weight),
-        lambda c: heads.norm_head(x[c], scale, EPS, weight, rows - 1),
+        lambda c: linear.norm_swiglu(open_stream(x[c], scale), EPS, weight),
+        lambda c: heads.norm_head(open_stream(x[c], scale), EPS, weight, rows - 1),
     ):
         whole = op(list(range(count)))
         for company in ([35], [5, 35, 1], list(range(35, 23, -1))):
@@ -109,12 +116,15 @@ def test_a_broken_row_breaks_no_other(operands, cut, bad):
     weight, dense = matrix(operands, cut, 20, 200)
     x = operands.normal(4, 200, dtype=torch.bfloat16)
     scale = operands.normal(200)
-    clean = [linear.linear_decode(x, weight), linear.norm_linear(x, scale, EPS, weight)]
+    clean = [
+        linear.linear_decode(x, weight),
+        linear.norm_linear(open_stream(x, scale), EPS, weight),
+    ]
     x[2, 77] = bad
     touched = dense[:, 77] != 0
     for before, after in zip(
         clean,
-        [linear.linear_decode(x, weight), linear.norm_linear(x, scale, EPS, weight)],
+        [linear.linear_decode(x, weight), linear.norm_linear(open_stream(x, scale), EPS, weight)],
         strict=True,
     ):
         assert torch.equal(before[[0, 1, 3]], after[[0, 1, 3]])
@@ -129,10 +139,55 @@ def test_nothing_outside_the_operands_is_read(operands, cut):
     x = operands.normal(3, columns, dtype=torch.bfloat16)
     fenced_x = guarded(x)
     scale = guarded(operands.normal(columns))
-    result = linear.norm_linear(fenced_x.tensor, scale.tensor, EPS, fenced)
+    result = linear.norm_linear(open_stream(fenced_x.tensor, scale.tensor), EPS, fenced)
     oracle = rms_normed(x, scale.tensor) @ dense.T
     baseline = rms_normed(x, scale.tensor).bfloat16() @ dense.bfloat16().T
     assert_close_to_oracle(result, oracle, baseline)
+
+
+class TestStream:
+    """A product that adds also leaves what the next norm needs."""
+
+    def chain(self, x, weight, residual, scale, following):
+        stream = linear.linear_add(x, weight, open_stream(residual, scale), scale)
+        return stream, linear.norm_linear(stream, EPS, following)
+
+    def test_the_next_product_is_that_of_the_normed_sum(self, operands, cut):
+        rows, columns = 112, 200
+        weight, _ = matrix(operands, cut, rows, columns)
+        following, dense = matrix(operands, cut, 24, rows)
+        x, residual = (operands.normal(5, width, dtype=torch.bfloat16) for width in (columns, rows))
+        scale = operands.normal(rows)
+        with GuardedAllocations():
+            stream, result = self.chain(x, weight, residual, scale, following)
+        total = stream.residual.cpu().double()
+        assert torch.equal(
+            stream.scaled.cpu(), (stream.residual.cpu().float() * scale.cpu()).bfloat16()
+        )
+        squares = stream.squares.cpu().double().sum(1)
+        assert torch.allclose(squares, total.square().sum(1), rtol=1e-6)
+        normed = rms_normed(stream.residual, scale)
+        baseline = normed.bfloat16() @ dense.bfloat16().T
+        assert_close_to_oracle(result, normed @ dense.T, baseline)
+
+    def test_its_bits_do_not_depend_on_the_other_rows(self, operands, cut):
+        rows, columns, count = 80, 136, 36
+        weight, _ = matrix(operands, cut, rows, columns)
+        following, _ = matrix(operands, cut, 24, rows)
+        x, residual = (
+            operands.normal(count, width, dtype=torch.bfloat16) for width in (columns, rows)
+        )
+        scale = operands.normal(rows)
+        _, whole = self.chain(x, weight, residual, scale, following)
+        for company in ([35], [5, 35, 1], list(range(35, 23, -1))):
+            _, part = self.chain(x[company], weight, residual[company], scale, following)
+            assert torch.equal(part, whole[company]), company
+
+    def test_a_stream_of_another_backend_is_refused(self, device, operands):
+        weight, _ = matrix(operands, "bf16", 8, 64)
+        stream = Stream(operands.normal(1, 64, dtype=torch.bfloat16), torch.ones(64, device=device))
+        with pytest.raises(OpError, match="not opened by this backend"):
+            linear.norm_linear(stream, EPS, weight)
 
 
 class TestHead:
@@ -147,7 +202,7 @@ class TestHead:
         normed = rms_normed(hidden, scale)
         for result, wide in (
             (heads.lm_head(hidden, weight, live), hidden.cpu().double()),
-            (heads.norm_head(hidden, scale, EPS, weight, live), normed),
+            (heads.norm_head(open_stream(hidden, scale), EPS, weight, live), normed),
         ):
             assert result.dtype == torch.float32
             oracle = wide @ dense.T
@@ -195,7 +250,7 @@ def test_operands_that_do_not_fit_are_refused(device, operands, change, message)
     x = change.get("x", torch.zeros(2, 64, dtype=torch.bfloat16)).to(device)
     residual = change.get("residual", torch.zeros(2, 8, dtype=torch.bfloat16)).to(device)
     with pytest.raises(OpError, match=message):
-        linear.linear_add(x, weight, residual)
+        added_rows(x, weight, residual)
 
 
 @pytest.mark.parametrize("live", [0, 9])
@@ -207,14 +262,13 @@ def test_addressable_rows_must_be_there(operands, live):
 
 @pytest.mark.parametrize("scale", [torch.ones(63), torch.ones(64, dtype=torch.bfloat16)])
 def test_scales_that_do_not_fit_are_refused(device, operands, scale):
-    weight, _ = matrix(operands, "bf16", 8, 64)
     x = operands.normal(1, 64, dtype=torch.bfloat16)
-    with pytest.raises(OpError, match=r"scale is .*float32\[64\]"):
-        linear.norm_linear(x, scale.to(device), EPS, weight)
+    with pytest.raises(OpError, match=r"scale is .*f32\[64\]"):
+        open_stream(x, scale.to(device))
 
 
 def test_odd_rows_have_no_halves(operands):
     weight, _ = matrix(operands, "bf16", 9, 64)
     x = operands.normal(1, 64, dtype=torch.bfloat16)
     with pytest.raises(OpError, match="9 rows"):
-        linear.norm_swiglu(x, operands.normal(64), EPS, weight)
+        linear.norm_swiglu(open_stream(x, operands.normal(64)), EPS, weight)

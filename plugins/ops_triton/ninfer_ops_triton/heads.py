@@ -7,18 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
-from ninfer_core.ops.contracts.values import WeightMatrix
-from ninfer_ops_triton.linear import product
+from ninfer_core.ops.contracts.values import Stream, WeightMatrix
+from ninfer_ops_triton.linear import normed_rows, product
 
 
 def lm_head(hidden: Tensor, weight: WeightMatrix, addressable: int) -> Tensor:
     return product(hidden, weight, "head", live_rows=addressable)
 
 
-def norm_head(
-    residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix, addressable: int
-) -> Tensor:
-    return product(residual, weight, "head", norm=scale, eps=eps, live_rows=addressable)
+def norm_head(stream: Stream, eps: float, weight: WeightMatrix, addressable: int) -> Tensor:
+    return product(
+        normed_rows(stream), weight, "head", squares=stream.squares, eps=eps, live_rows=addressable
+    )
 
 
 OPS: Mapping[str, Callable[..., Any]] = {"lm_head": lm_head, "norm_head": norm_head}

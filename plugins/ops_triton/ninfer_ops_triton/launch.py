@@ -145,3 +145,4 @@ def _multiprocessors(device: int) -> int:
 
 
 cdiv = triton.cdiv
+next_power_of_2 = triton.next_power_of_2

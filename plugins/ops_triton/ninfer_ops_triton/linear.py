@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import tiles, workspace
 from ninfer_ops_triton.kernels.embedding import embedding_kernel
 from ninfer_ops_triton.kernels.gemv import product_kernel
-from ninfer_ops_triton.launch import cdiv, launch
+from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
 from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear
 
 _EMBEDDED = 1024
@@ -46,18 +46,40 @@ def linear_decode(x: Tensor, weight: WeightMatrix) -> Tensor:
     return product(x, weight, "store")
 
 
-def norm_linear(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
-    return product(residual, weight, "store", norm=scale, eps=eps)
+def norm_linear(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
+    return product(normed_rows(stream), weight, "store", squares=stream.squares, eps=eps)
 
 
-def linear_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
-    return product(x, weight, "add", residual=residual)
+def linear_add(x: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor) -> Stream:
+    rows = weight.rows
+    check_rows(x, weight.columns, "x")
+    check_rows(stream.residual, rows, "residual", x.shape[0])
+    if tuple(scale.shape) != (rows,) or scale.dtype != torch.float32:
+        raise OpError(
+            f"scale is {scale.dtype}{list(scale.shape)}; it must be torch.float32[{rows}]"
+        )
+    tile = tiles.choose("linear", kind_of(weight), rows, weight.columns)
+    squares = torch.empty(
+        (x.shape[0], cdiv(rows, tile.block_r)), dtype=torch.float32, device=x.device
+    )
+    following = Stream(
+        torch.empty_like(stream.residual), scale, torch.empty_like(stream.residual), squares
+    )
+    product(x, weight, "add", residual=stream.residual.contiguous(), following=following)
+    return following
 
 
-def norm_swiglu(residual: Tensor, scale: Tensor, eps: float, weight: WeightMatrix) -> Tensor:
+def norm_swiglu(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
     if weight.rows % 2:
         raise OpError(f"gate and up are two halves; a weight of {weight.rows} rows has none")
-    return product(residual, weight, "swiglu", norm=scale, eps=eps)
+    return product(normed_rows(stream), weight, "swiglu", squares=stream.squares, eps=eps)
+
+
+def normed_rows(stream: Stream) -> Tensor:
+    """The rows that a normed product multiplies. Raises OpError for another backend's stream."""
+    if stream.scaled is None or stream.squares is None:
+        raise OpError("the stream was not opened by this backend", hint="call open_stream first")
+    return stream.scaled
 
 
 def product(
@@ -65,58 +87,55 @@ def product(
     weight: WeightMatrix,
     epilogue: str,
     *,
-    norm: Tensor | None = None,
+    squares: Tensor | None = None,
     eps: float = 0.0,
     residual: Tensor | None = None,
+    following: Stream | None = None,
     live_rows: int | None = None,
 ) -> Tensor:
     """One launch of :func:`ninfer_ops_triton.kernels.gemv.product_kernel`.
 
-    x bf16[T, columns]. ``epilogue``: ``store`` gives x[T, rows]; ``add`` adds ``residual``
-    x[T, rows]; ``swiglu`` gives x[T, rows / 2]; ``head`` gives f32[T, rows], -inf from
-    ``live_rows`` on. ``norm`` f32[columns] is the scale of a norm of x.
+    x bf16[T, columns]. ``epilogue``: ``store`` gives x[T, rows]; ``swiglu`` gives x[T, rows / 2];
+    ``head`` gives f32[T, rows], -inf from ``live_rows`` on; ``add`` adds ``residual`` x[T, rows]
+    and fills ``following``. With ``squares`` f32[T, P] the result is divided by the root of their
+    mean over the columns.
     """
     kind = kind_of(weight)
-    columns = weight.columns
-    check_rows(x, columns, "x")
+    check_rows(x, weight.columns, "x")
     out_rows = weight.rows // 2 if epilogue == "swiglu" else weight.rows
-    if residual is not None:
-        check_rows(residual, out_rows, "residual", x.shape[0])
-        residual = residual.contiguous()
-    if norm is not None and (tuple(norm.shape) != (columns,) or norm.dtype != torch.float32):
-        raise OpError(
-            f"scale is {norm.dtype}{list(norm.shape)}; it must be torch.float32[{columns}]"
-        )
-    given = norm
-    norm = None if norm is None else norm.contiguous()
-    x = x.contiguous()
     live_rows = out_rows if live_rows is None else live_rows
     if not 1 <= live_rows <= out_rows:
         raise OpError(f"{live_rows} addressable rows of {out_rows}; there must be 1 to {out_rows}")
-    if kind == "q4":
-        # Pairs of activations and of scales are read as words.
-        x, norm = _paired(x), None if norm is None else _paired(norm)
-        columns = x.shape[1]
-    dtype = torch.float32 if epilogue == "head" else x.dtype
-    out = torch.empty((x.shape[0], out_rows), dtype=dtype, device=x.device)
-    tile = tiles.choose(_fusion(epilogue, norm), kind, out_rows, weight.columns)
-    n, split = tiles.padded_rows(x.shape[0]), tile.parts(columns)
+    # Pairs of activations are read as words.
+    x = _paired(x.contiguous()) if kind == "q4" else x.contiguous()
+    out = _output(x, out_rows, epilogue, following)
+    tile = tiles.choose(_fusion(epilogue, squares), kind, out_rows, weight.columns)
+    n, split = tiles.padded_rows(x.shape[0]), tile.parts(x.shape[1])
     grid = (cdiv(x.shape[0], n), cdiv(out_rows, tile.block_r), split)
     partials, counters = _scratch(out, grid, tile.block_r * n)
     codes, scales = codes_and_scales(weight)
+    parts = 1 if squares is None else squares.shape[1]
+    after = following or Stream(x, x, x, x)
     launch(
         product_kernel, grid,
-        x, codes, scales, x if norm is None else norm,
-        x if residual is None else residual, out, partials, counters,
-        x.shape[0], out_rows, live_rows, weight.columns, columns,
-        codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, eps,
-        warps=tile.warps, stages=tile.stages,
-        dependent=norm is given,  # it is read before the wait, where a copy may not be there yet
-        FORMAT=kind, NORM=norm is not None, EPILOGUE=epilogue, BLOCK_R=tile.block_r,
+        x, codes, scales, x if squares is None else squares, x if residual is None else residual,
+        after.scale, out, after.scaled, after.squares, partials, counters,
+        x.shape[0], out_rows, live_rows, weight.columns, x.shape[1],
+        codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, parts, eps,
+        warps=tile.warps, stages=tile.stages, dependent=True,
+        FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
+        EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
-        EARLY=tile.early, EVEN_K=columns % tile.block_k == 0,
+        EARLY=tile.early, EVEN_K=x.shape[1] % tile.block_k == 0,
     )  # fmt: skip
     return out
+
+
+def _output(x: Tensor, rows: int, epilogue: str, following: Stream | None) -> Tensor:
+    if following is not None:
+        return following.residual
+    dtype = torch.float32 if epilogue == "head" else x.dtype
+    return torch.empty((x.shape[0], rows), dtype=dtype, device=x.device)
 
 
 def _paired(values: Tensor) -> Tensor:
@@ -126,10 +145,10 @@ def _paired(values: Tensor) -> Tensor:
     return values if values.data_ptr() % 8 == 0 else values.clone()
 
 
-def _fusion(epilogue: str, norm: Tensor | None) -> str:
+def _fusion(epilogue: str, squares: Tensor | None) -> str:
     if epilogue in ("swiglu", "head"):
         return epilogue
-    return "linear" if norm is None else "norm"
+    return "linear" if squares is None else "norm"
 
 
 def _scratch(out: Tensor, grid: tuple[int, int, int], elements: int) -> tuple[Tensor, Tensor]:
@@ -138,7 +157,7 @@ def _scratch(out: Tensor, grid: tuple[int, int, int], elements: int) -> tuple[Te
         return out, out
     if grid[0] * grid[1] > workspace.COUNTERS:
         raise OpError(f"a product of {list(out.shape)} has too many tiles to split its columns")
-    partials = torch.empty(math.prod(grid) * 3 * elements, dtype=torch.float32, device=out.device)
+    partials = torch.empty(math.prod(grid) * 2 * elements, dtype=torch.float32, device=out.device)
     return partials, workspace.counters(out.device)
 
 

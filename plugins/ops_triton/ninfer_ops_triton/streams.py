@@ -1,41 +1,35 @@
-"""Products over the residual stream (``values.Stream``)."""
+"""Opening a residual stream (``values.Stream``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ninfer_core.ops.contracts.values import Stream, WeightMatrix
-from ninfer_ops_triton import heads, linear
+from ninfer_core.ops.contracts.values import Stream
+from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.kernels.norm import open_stream_kernel
+from ninfer_ops_triton.launch import launch, next_power_of_2
 
 
 def open_stream(residual: Tensor, scale: Tensor) -> Stream:
-    return Stream(residual, scale)
+    """Raises OpError unless residual is bf16[T, H] and scale f32[H]."""
+    if residual.ndim != 2 or residual.dtype != torch.bfloat16:
+        raise OpError(f"residual is {residual.dtype}{list(residual.shape)}; it must be bf16[T, H]")
+    count, width = residual.shape
+    if tuple(scale.shape) != (width,) or scale.dtype != torch.float32:
+        raise OpError(f"scale is {scale.dtype}{list(scale.shape)}; it must be f32[{width}]")
+    residual = residual.contiguous()
+    scaled = torch.empty_like(residual)
+    squares = torch.empty((count, 1), dtype=torch.float32, device=residual.device)
+    launch(
+        open_stream_kernel, (count,), residual, scale.contiguous(), scaled, squares, width,
+        warps=8, dependent=scale.is_contiguous(), BLOCK=next_power_of_2(width),
+    )  # fmt: skip
+    return Stream(residual, scale, scaled, squares)
 
 
-def norm_linear(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
-    return linear.norm_linear(stream.residual, stream.scale, eps, weight)
-
-
-def linear_add(x: Tensor, weight: WeightMatrix, stream: Stream, scale: Tensor) -> Stream:
-    return Stream(linear.linear_add(x, weight, stream.residual), scale)
-
-
-def norm_swiglu(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
-    return linear.norm_swiglu(stream.residual, stream.scale, eps, weight)
-
-
-def norm_head(stream: Stream, eps: float, weight: WeightMatrix, addressable: int) -> Tensor:
-    return heads.norm_head(stream.residual, stream.scale, eps, weight, addressable)
-
-
-OPS: Mapping[str, Callable[..., Any]] = {
-    "open_stream": open_stream,
-    "norm_linear": norm_linear,
-    "linear_add": linear_add,
-    "norm_swiglu": norm_swiglu,
-    "norm_head": norm_head,
-}
+OPS: Mapping[str, Callable[..., Any]] = {"open_stream": open_stream}
 """Op name to function."""

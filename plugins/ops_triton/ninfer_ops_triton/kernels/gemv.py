@@ -40,9 +40,12 @@ def product_kernel(
     x,  # bf16 [T, columns]
     codes,  # bf16 [rows, columns], fp8 [rows, columns] or u8 [rows, row_bytes]
     scales,  # bf16 [rows] (FP8), fp16 [rows, row_groups] (Q4)
-    norm,  # f32 [columns] (NORM)
+    squares,  # f32 [T, parts], sums of which are those of the rows before x was scaled (NORM)
     residual,  # bf16 [T, out_rows] (EPILOGUE "add")
+    next_scale,  # f32 [out_rows], of the norm that reads the sums (EPILOGUE "add")
     out,  # bf16 [T, out_rows], or f32 (EPILOGUE "head")
+    scaled,  # bf16 [T, out_rows], the sums times next_scale (EPILOGUE "add")
+    next_squares,  # f32 [T, blocks of rows] of the sums (EPILOGUE "add")
     partials,  # f32 scratch (SPLIT > 1)
     counters,  # i32 zeros, left as zeros (SPLIT > 1)
     T,
@@ -52,9 +55,11 @@ def product_kernel(
     row_columns,  # columns of a row of x: columns, or one more to make them even (Q4)
     row_bytes,
     row_groups,
+    parts,
     eps,
     FORMAT: tl.constexpr,
     NORM: tl.constexpr,
+    PARTS: tl.constexpr,
     EPILOGUE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -90,49 +95,46 @@ def product_kernel(
         if GATED:
             _ask_ahead(codes, read + out_rows, row_bytes, first, STEP, AHEAD)
     if FORMAT == "q4":
-        acc, up, squares = _packed_products(
-            x, codes, scales, norm, read, out_rows, n, T, row_columns, row_bytes, row_groups,
-            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, INTERPRET, PDL,
+        acc, up, inverse = _packed_products(
+            x, codes, scales, squares, read, out_rows, n, T, row_columns, row_bytes, row_groups,
+            parts, eps, columns, start, stop, NORM, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES,
+            EARLY, EVEN_K, INTERPRET, PDL,
         )  # fmt: skip
     else:
-        acc, up, squares = _plain_products(
-            x, codes, norm, read, out_rows, n, T, columns,
-            start, stop, NORM, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, INTERPRET, PDL,
+        acc, up, inverse = _plain_products(
+            x, codes, squares, read, out_rows, n, T, columns, parts, eps,
+            start, stop, NORM, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K,
+            INTERPRET, PDL,
         )  # fmt: skip
     if SPLIT == 1:
         _finish(
-            acc, up, squares, scales, residual, out, read, r, n, T, out_rows, live_rows, columns,
-            eps, FORMAT, NORM, EPILOGUE, INTERPRET,
+            acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block,
+            r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
         )  # fmt: skip
     else:
         TILE: tl.constexpr = BLOCK_R * N
         place = block * tl.num_programs(0) + chunk
         tile = tl.arange(0, BLOCK_R)[:, None] * N + tl.arange(0, N)[None, :]
-        area = partials + place.to(tl.int64) * (SPLIT * 3 * TILE)
-        mine = area + part * (3 * TILE)
+        area = partials + place.to(tl.int64) * (SPLIT * 2 * TILE)
+        mine = area + part * (2 * TILE)
         tl.store(mine + tile, acc)
         if GATED:
             tl.store(mine + TILE + tile, up)
-        if NORM:
-            tl.store(mine + 2 * TILE + tile, squares)
         # All threads have stored before one of them says so.
         tl.debug_barrier()
         arrived = tl.atomic_add(counters + place, 1, sem="acq_rel", scope="gpu")
         if arrived == SPLIT - 1:
             acc = tl.zeros([BLOCK_R, N], tl.float32)
             up = acc
-            squares = acc
             for other in tl.static_range(SPLIT):
-                their = area + other * (3 * TILE) + tile
+                their = area + other * (2 * TILE) + tile
                 acc += tl.load(their, cache_modifier=".cg")
                 if GATED:
                     up += tl.load(their + TILE, cache_modifier=".cg")
-                if NORM:
-                    squares += tl.load(their + 2 * TILE, cache_modifier=".cg")
             tl.store(counters + place, 0)
             _finish(
-                acc, up, squares, scales, residual, out, read, r, n, T, out_rows, live_rows,
-                columns, eps, FORMAT, NORM, EPILOGUE, INTERPRET,
+                acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read,
+                block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
             )  # fmt: skip
 
 
@@ -156,13 +158,13 @@ def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.cons
 
 @triton.jit
 def _plain_products(
-    x, codes, norm, read, out_rows, n, T, columns, start, stop,
-    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
-    EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    x, codes, squares, read, out_rows, n, T, columns, parts, eps, start, stop,
+    NORM: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr, EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Sums [BLOCK_R, N] of both halves and of squares [N] over the columns from start to stop, of
-    bf16 or fp8 weights."""
+    """Sums [BLOCK_R, N] of both halves over the columns from start to stop, of bf16 or fp8 weights,
+    and the inverse root mean squares [N] of a normed stream."""
     W: tl.constexpr = BLOCK_K // G
     k = _group_columns(G, W)
     w = codes + _as_rows(read * columns, G)
@@ -176,31 +178,25 @@ def _plain_products(
         first = _weights(w, start + k, columns, G, EVEN_K)
         if GATED:
             first_up = _weights(w_up, start + k, columns, G, EVEN_K)
-        first_scale = _scale(norm, start + k, columns, NORM, EVEN_K)
     await_inputs(PDL)
     if EARLY:
         first_x = _activations(x_rows, start + k, present, columns, G, EVEN_K)
+    inverse = _inverse_rms(squares, n, T, parts, columns, eps, NORM, PARTS, N, INTERPRET)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
-    squares = _zeros(BLOCK_R, N, G)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
         weights = _weights(w, at + k, columns, G, EVEN_K)
         weights_up = weights
         if GATED:
             weights_up = _weights(w_up, at + k, columns, G, EVEN_K)
         values = _activations(x_rows, at + k, present, columns, G, EVEN_K)
-        acc, up, squares = _plain_step(
-            acc, up, squares, weights, weights_up, values,
-            _scale(norm, at + k, columns, NORM, EVEN_K), NORM, GATED, G, INTERPRET,
-        )  # fmt: skip
+        acc, up = _plain_step(acc, up, weights, weights_up, values, GATED, INTERPRET)
     if EARLY:
         first = _kept(first, INTERPRET)
         first_up = _kept(first_up, INTERPRET) if GATED else first
-        acc, up, squares = _plain_step(
-            acc, up, squares, first, first_up, _kept(first_x, INTERPRET), first_scale,
-            NORM, GATED, G, INTERPRET,
-        )  # fmt: skip
-    return _folded(acc, G), _folded(up, G), _folded(squares, G)
+        first_x = _kept(first_x, INTERPRET)
+        acc, up = _plain_step(acc, up, first, first_up, first_x, GATED, INTERPRET)
+    return _folded(acc, G), _folded(up, G), inverse
 
 
 @triton.jit
@@ -212,33 +208,50 @@ def _activations(x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.conste
 
 
 @triton.jit
-def _scale(norm, k, columns, NORM: tl.constexpr, EVEN_K: tl.constexpr):
-    """The norm's scale of a step (NORM)."""
-    if NORM:
-        k = tl.load(norm + k) if EVEN_K else tl.load(norm + k, mask=k < columns, other=0.0)
-    return k
-
-
-@triton.jit
 def _plain_step(
-    acc, up, squares, weights, weights_up, values, scale,
-    NORM: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr, INTERPRET: tl.constexpr,
-):  # fmt: skip
-    if NORM:
-        squares = _add_squares(squares, wide(values), weights, INTERPRET)
-        values = narrow(wide(values) * _down(scale, G), tl.bfloat16, INTERPRET)
+    acc, up, weights, weights_up, values, GATED: tl.constexpr, INTERPRET: tl.constexpr
+):
     acc = _dot(_widened(weights), values, acc, INTERPRET)
     if GATED:
         up = _dot(_widened(weights_up), values, up, INTERPRET)
-    return acc, up, squares
+    return acc, up
+
+
+@triton.jit
+def _inverse_rms(
+    squares, n, T, parts, columns, eps, NORM: tl.constexpr, PARTS: tl.constexpr, N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """``rsqrt(sum(parts) / columns + eps)`` [N] of each row (NORM; else the row's number). The sum
+    is a product with ones, whose order does not depend on N, over the upper 16 bits of each part
+    in two bf16."""
+    if NORM:
+        p = tl.arange(0, PARTS)
+        there = (p < parts)[:, None] & (n < T)[None, :]
+        place = n.to(tl.int64)[None, :] * parts + p[:, None]
+        sums = tl.load(squares + place, mask=there, other=0.0)
+        ones = tl.full([16, PARTS], 1.0, tl.float32).to(tl.bfloat16)
+        total = _sum_halves(ones, sums, tl.zeros([16, N], tl.float32), INTERPRET)
+        n = tl.rsqrt(tl.max(total, axis=0) / columns + eps)
+    return n
+
+
+@triton.jit
+def _sum_halves(ones, values, acc, INTERPRET: tl.constexpr):
+    """``acc + ones @ values`` of fp32 values, in two bf16 each. That is exact for the square of a
+    bf16, and to 2^-17 for others."""
+    high = (values.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    low = narrow(values - wide(high), tl.bfloat16, INTERPRET)
+    return _dot(ones, low, _dot(ones, high, acc, INTERPRET), INTERPRET)
 
 
 @triton.jit
 def _packed_products(
-    x, codes, scales, norm, read, out_rows, n, T, columns, row_bytes, row_groups, start, stop,
-    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
-    EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    x, codes, scales, squares, read, out_rows, n, T, columns, row_bytes, row_groups, parts, eps,
+    normed_columns, start, stop,
+    NORM: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr, EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """As :func:`_plain_products` of four-bit codes: even and odd columns are two products, so that
     nibbles need no shuffle, and the scale of 64 columns multiplies their sum. ``columns`` is even,
@@ -266,13 +279,12 @@ def _packed_products(
             first_s_up = _group_scales(s_up, start, row_groups, G, WORDS)
         else:
             first_s_up = first_s
-        first_pair = _scale_pairs(norm, start // 2 + j, pairs, NORM)
     await_inputs(PDL)
     if EARLY:
         first_x = _words(words, start // 2 + j, present, pairs, G)
+    inverse = _inverse_rms(squares, n, T, parts, normed_columns, eps, NORM, PARTS, N, INTERPRET)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
-    squares = _zeros(BLOCK_R, N, G)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
         weights = _packed_weights(w, at // 2 + j, row_bytes, G)
         step = _group_scales(s, at, row_groups, G, WORDS)
@@ -282,19 +294,18 @@ def _packed_products(
             weights_up = _packed_weights(w_up, at // 2 + j, row_bytes, G)
             step_up = _group_scales(s_up, at, row_groups, G, WORDS)
         both = _words(words, at // 2 + j, present, pairs, G)
-        acc, up, squares = _packed_step(
-            acc, up, squares, weights, step, weights_up, step_up, both,
-            _scale_pairs(norm, at // 2 + j, pairs, NORM), BLOCK_R, N, NORM, GATED, G, WORDS,
+        acc, up = _packed_step(
+            acc, up, weights, step, weights_up, step_up, both, BLOCK_R, N, GATED, G, WORDS,
             INTERPRET,
         )  # fmt: skip
     if EARLY:
         first = _kept(first, INTERPRET)
         first_up = _kept(first_up, INTERPRET) if GATED else first
-        acc, up, squares = _packed_step(
-            acc, up, squares, first, first_s, first_up, first_s_up, _kept(first_x, INTERPRET),
-            first_pair, BLOCK_R, N, NORM, GATED, G, WORDS, INTERPRET,
+        acc, up = _packed_step(
+            acc, up, first, first_s, first_up, first_s_up, _kept(first_x, INTERPRET),
+            BLOCK_R, N, GATED, G, WORDS, INTERPRET,
         )  # fmt: skip
-    return _folded(acc, G), _folded(up, G), _folded(squares, G)
+    return _folded(acc, G), _folded(up, G), inverse
 
 
 @triton.jit
@@ -305,29 +316,13 @@ def _words(words, j, present, pairs, G: tl.constexpr):
 
 
 @triton.jit
-def _scale_pairs(norm, j, pairs, NORM: tl.constexpr):
-    """Two scales of the norm to a word (NORM)."""
-    if NORM:
-        j = tl.load(norm.to(tl.pointer_type(tl.uint64)) + j, mask=j < pairs, other=0)
-    return j
-
-
-@triton.jit
 def _packed_step(
-    acc, up, squares, weights, step, weights_up, step_up, both, scale,
-    BLOCK_R: tl.constexpr, N: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
-    G: tl.constexpr, WORDS: tl.constexpr, INTERPRET: tl.constexpr,
+    acc, up, weights, step, weights_up, step_up, both,
+    BLOCK_R: tl.constexpr, N: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr,
+    WORDS: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    # Bits of a bf16 in the upper half of a word are the same number in fp32.
-    even = (both << 16).to(tl.float32, bitcast=True)
-    odd = ((both >> 16) << 16).to(tl.float32, bitcast=True)
-    if NORM:
-        squares = _add_squares(squares, even, weights, INTERPRET)
-        squares = _add_squares(squares, odd, weights, INTERPRET)
-        even *= _down(scale.to(tl.uint32).to(tl.float32, bitcast=True), G)
-        odd *= _down((scale >> 32).to(tl.uint32).to(tl.float32, bitcast=True), G)
-    even = narrow(even, tl.bfloat16, INTERPRET)
-    odd = narrow(odd, tl.bfloat16, INTERPRET)
+    even = both.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    odd = (both >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
     sums = _dot(_nibbles(weights, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
     sums = _dot(_nibbles(weights, True, INTERPRET), odd, sums, INTERPRET)
     acc = tl.fma(sums, _spread_scales(step, G, WORDS) + tl.zeros_like(sums), acc)
@@ -335,7 +330,7 @@ def _packed_step(
         sums = _dot(_nibbles(weights_up, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
         sums = _dot(_nibbles(weights_up, True, INTERPRET), odd, sums, INTERPRET)
         up = tl.fma(sums, _spread_scales(step_up, G, WORDS) + tl.zeros_like(sums), up)
-    return acc, up, squares
+    return acc, up
 
 
 @triton.jit
@@ -369,40 +364,11 @@ def _dot(a, b, acc, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def _add_squares(squares, values, weights, INTERPRET: tl.constexpr):
-    """Sums of squares of fp32 values that came from bf16, as a product with ones: that adds in an
-    order which does not depend on N. A square has 16 bits: its upper and lower 8 are two bf16.
-    Every row of ``squares`` is the same; ``weights`` lends its shape."""
-    ones = _ones(weights, INTERPRET)
-    square = values * values
-    high = (square.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    low = narrow(square - wide(high), tl.bfloat16, INTERPRET)
-    squares = _dot(ones, high, squares, INTERPRET)
-    return _dot(ones, low, squares, INTERPRET)
-
-
-@triton.jit
-def _ones(weights, INTERPRET: tl.constexpr):
-    """Ones in bf16. Beside weights that are bytes they come from those bytes as far as the compiler
-    can see: only then do both products want the activations in one layout."""
-    if INTERPRET or weights.dtype == tl.bfloat16:
-        ones = tl.full(weights.shape, 1.0, tl.float32).to(tl.bfloat16)
-    else:
-        ones = tl.inline_asm_elementwise(
-            "{ mov.b32 $0, 0x3F803F80; mov.b32 $1, 0x3F803F80; }",
-            "=r,=r,r",
-            [weights],
-            dtype=tl.bfloat16,
-            is_pure=True,
-            pack=4,
-        )
-    return ones
-
-
-@triton.jit
 def _finish(
-    acc, up, squares, scales, residual, out, read, r, n, T, out_rows, live_rows, columns, eps,
-    FORMAT: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, INTERPRET: tl.constexpr,
+    acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block, r, n, T,
+    out_rows, live_rows,
+    FORMAT: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, BLOCK_R: tl.constexpr,
+    N: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """Scales, activation and store of finished sums [BLOCK_R, N]."""
     if FORMAT == "fp8":
@@ -410,9 +376,8 @@ def _finish(
         if EPILOGUE == "swiglu":
             up *= wide(tl.load(scales + read + out_rows))[:, None]
     if NORM:
-        inverse = tl.rsqrt(squares / columns + eps)
-        acc *= inverse
-        up *= inverse
+        acc *= inverse[None, :]
+        up *= inverse[None, :]
     place = n.to(tl.int64)[None, :] * out_rows + r[:, None]
     wanted = (n < T)[None, :] & (r < out_rows)[:, None]
     if EPILOGUE == "head":
@@ -422,7 +387,18 @@ def _finish(
             acc = acc / (1.0 + tl.exp(-acc)) * up
         if EPILOGUE == "add":
             acc += wide(tl.load(residual + place, mask=wanted, other=0.0))
-        tl.store(out + place, narrow(acc, tl.bfloat16, INTERPRET), mask=wanted)
+        rounded = narrow(acc, tl.bfloat16, INTERPRET)
+        tl.store(out + place, rounded, mask=wanted)
+        if EPILOGUE == "add":
+            sums = tl.where(wanted, wide(rounded), 0.0)
+            scale = tl.load(next_scale + r, mask=r < out_rows, other=0.0)[:, None]
+            tl.store(scaled + place, narrow(sums * scale, tl.bfloat16, INTERPRET), mask=wanted)
+            ones = tl.full([16, BLOCK_R], 1.0, tl.float32).to(tl.bfloat16)
+            total = _sum_halves(ones, sums * sums, tl.zeros([16, N], tl.float32), INTERPRET)
+            blocks = tl.num_programs(1)
+            tl.store(
+                next_squares + n.to(tl.int64) * blocks + block, tl.max(total, axis=0), mask=n < T
+            )
 
 
 @triton.jit

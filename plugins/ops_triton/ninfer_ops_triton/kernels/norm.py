@@ -41,6 +41,30 @@ def rms_norm_kernel(
 
 
 @triton.jit
+def open_stream_kernel(
+    residual,  # [T, width]
+    scale,  # f32 [width]
+    scaled,  # [T, width]
+    squares,  # f32 [T, 1]
+    width,
+    BLOCK: tl.constexpr,
+    INTERPRET: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """One row a program: ``residual * scale``, rounded, and the row's sum of squares."""
+    release_dependents(PDL)
+    k = tl.arange(0, BLOCK)
+    there = k < width
+    scales = tl.load(scale + k, mask=there, other=0.0)
+    await_inputs(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    values = wide(tl.load(residual + row * width + k, mask=there, other=0.0))
+    product = narrow(values * scales, scaled.dtype.element_ty, INTERPRET)
+    tl.store(scaled + row * width + k, product, mask=there)
+    tl.store(squares + row, tl.sum(values * values))
+
+
+@triton.jit
 def gated_rms_norm_kernel(
     x,  # [T, heads, width], contiguous
     gate,  # [T, heads, width], strided
