@@ -10,7 +10,10 @@ from ninfer_core.contract.sampling import TokenLogprobs
 
 
 class Channel(enum.Enum):
-    """What a piece of output is: thought, answer, or a call of a tool."""
+    """What a piece of output is: thought, answer, or a call of a tool. Members are single, so that
+    their identity is a hash that costs nothing."""
+
+    __hash__ = object.__hash__
 
     REASONING = "reasoning"
     CONTENT = "content"

@@ -117,3 +117,13 @@ def test_another_kind_of_tokenizer_is_an_error(raw_tokenizer):
     fields["decoder"] = None
     with pytest.raises(NinferError, match="byte-level"):
         TextTokenizer(json.dumps(fields).encode())
+
+
+def test_the_text_of_a_token_is_that_of_its_whole_characters(frontend) -> None:
+    tokenizer = frontend._parts.tokenizer
+    for token, data in enumerate(frontend.token_bytes(range(frontend.vocab_size))):
+        try:
+            expected = data.decode()
+        except UnicodeDecodeError:
+            expected = None
+        assert tokenizer.text_of(token) == expected == tokenizer.text_of(token)

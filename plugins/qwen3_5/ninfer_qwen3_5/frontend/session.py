@@ -177,7 +177,9 @@ class Session:
         thinking = stretch.channel is Channel.REASONING
         if thinking and rules.budget.spent(state.reasoning_tokens + 1):
             return None
-        text, pending = decode_step(state.pending, rules.tokenizer.bytes_of(token))
+        text, pending = None if state.pending else rules.tokenizer.text_of(token), b""
+        if text is None:
+            text, pending = decode_step(state.pending, rules.tokenizer.bytes_of(token))
         shown = stretch.prose(text)
         return None if shown is None else _Prose(stretch, text, shown, pending)
 

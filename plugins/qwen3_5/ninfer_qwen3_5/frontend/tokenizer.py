@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.normalizers import NFC
 
 from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
+from ninfer_qwen3_5.frontend.detokenizer import decode_step
 from ninfer_qwen3_5.frontend.errors import ResourceError
 
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
@@ -45,6 +46,7 @@ class TextTokenizer:
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         self.divisible = _is_divisible(self._tokenizer, added)
         self._bytes = _byte_table(self._tokenizer, added)
+        self._texts: dict[int, str | None] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -73,6 +75,14 @@ class TextTokenizer:
     def bytes_of(self, token_id: int) -> bytes:
         """The exact bytes of a token; empty for an id inside the vocabulary that has no token."""
         return self._bytes[token_id]
+
+    def text_of(self, token_id: int) -> str | None:
+        """The text of a token whose bytes are whole characters, None of any other."""
+        texts = self._texts
+        if token_id not in texts:
+            text, rest = decode_step(b"", self._bytes[token_id])
+            texts[token_id] = None if rest or "\ufffd" in text else text
+        return texts[token_id]
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = False) -> str:
         """The text of a whole sequence; malformed bytes become U+FFFD."""
