@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.base import LaneRole
-from ninfer_core.ops.contracts.values import TokenMasks
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
@@ -16,6 +15,7 @@ from ninfer_qwen3_5.program.queued.capacity import plan_capacity
 from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
 from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
+from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.ring import HostRing
 from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
 from ninfer_qwen3_5.program.queued.units import QueuedUnits
@@ -48,6 +48,7 @@ def build_queued(
     sizes = LaneSizes(budget.max_concurrency, -(-budget.max_context // 64), model.config.vocab_size)
     tables_bytes = sizes.device_bytes() + round_bytes(sizes.lanes) + _RING_BYTES
     tables_bytes += feed_bytes(budget.prefill_chunk)
+    tables_bytes += MaskRing.device_bytes(sizes.lanes, sizes.vocab)
     graphs = budget.max_concurrency * len(Part)
     capacity = plan_capacity(
         model.config,
@@ -89,24 +90,18 @@ def _units(
     budget: Budget,
     held: ExitStack,
 ) -> QueuedUnits:
-    import torch
-
     lane, count = device.lane(LaneRole.COMPUTE), budget.max_concurrency
     ring = HostRing(count, pinned, arena)
-    words = -(-model.config.vocab_size // 32)
-    masks = TokenMasks(
-        pinned.take("mask_words", (count, words), torch.int32).zero_(),
-        pinned.take("mask_active", (count,), torch.bool).zero_(),
-    )
+    masks = MaskRing(count, model.config.vocab_size, pinned, arena, lane)
     chunks = ChunkRunner(
         model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk
     )
-    rounds = Rounds(model, state, lanes, ring, masks, arena, count)
+    rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count)
     warm_up(rounds, ring, lanes, state, count, scratch=stores.slots.scratch)
     lane.synchronize()
     rounds.capture(device, lane)
     launcher = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
-    return QueuedUnits(model, lanes, chunks, launcher, lane, held)
+    return QueuedUnits(model, lanes, masks, chunks, launcher, lane, held)
 
 
 def warm_up(
@@ -130,5 +125,5 @@ def warm_up(
 
 
 def _pinned_bytes(sizes: LaneSizes, budget: Budget) -> int:
-    masks = sizes.lanes * (sizes.vocab // 8 + 64)
+    masks = MaskRing.pinned_bytes(sizes.lanes, sizes.vocab)
     return sizes.pinned_bytes() + feed_bytes(budget.prefill_chunk) + masks + 2 * _RING_BYTES

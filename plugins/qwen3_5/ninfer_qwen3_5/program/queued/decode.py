@@ -7,14 +7,13 @@ from collections.abc import Sequence as Rows
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import UnitKind
 from ninfer_core.device.flags import Flag
-from ninfer_core.ops.contracts.values import TokenMasks
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import Drawing, DrawnLaunch
+from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.results import ComingLogprobs
 from ninfer_qwen3_5.program.queued.ring import CHANGES, DEPTH, HostRing
 from ninfer_qwen3_5.program.queued.rounds import CapturedRound, Part, Rounds
@@ -41,7 +40,7 @@ class RoundLauncher:
         ring: HostRing,
         lanes: LaneState,
         tables: BlockTables,
-        masks: TokenMasks,
+        masks: MaskRing,
         ops: Ops,
         lane: Lane,
     ) -> None:
@@ -50,7 +49,6 @@ class RoundLauncher:
         self._lanes = lanes
         self._tables = tables
         self._masks = masks
-        self._words = masks.words.numpy().view("uint32")
         self._ops = ops
         self._lane = lane
         self._flags = [Flag(ring.flag(number)) for number in range(DEPTH)]
@@ -80,7 +78,7 @@ class RoundLauncher:
         return DrawnLaunch(
             UnitKind.DECODE,
             rows,
-            partial(self._fill_and_draw, rows, captured, logprobs)
+            partial(self._fill_and_draw, number, rows, captured, logprobs)
             if masked
             else partial(_alive, len(rows)),
             partial(self._wait, number, len(rows), started),
@@ -113,18 +111,9 @@ class RoundLauncher:
         return self._ring.read(number, count)
 
     def _fill_and_draw(
-        self, rows: Rows[UnitRow], captured: CapturedRound, logprobs: _Logprobs
+        self, number: int, rows: Rows[UnitRow], captured: CapturedRound, logprobs: _Logprobs
     ) -> list[bool]:
-        dead = [False] * len(rows)
-        for index, row in enumerate(rows):
-            active = False
-            if row.masks is not None:
-                (column,) = row.masks.fill((), self._words[index : index + 1])
-                active, dead[index] = (
-                    column is ColumnState.READY,
-                    column is ColumnState.DEAD_END,
-                )
-            self._masks.active[index] = active
+        dead = self._masks.fill_round(number, [row.masks for row in rows])
         captured.graph.replay()
         logprobs.enqueue()
         return dead

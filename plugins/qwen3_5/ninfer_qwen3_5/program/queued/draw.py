@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, TokenMasks
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import Drawing
+from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.results import ComingDraw, ComingLogprobs
 from ninfer_qwen3_5.program.units import UnitRow
 
@@ -22,12 +22,19 @@ class LastRowDraw:
     """Enqueues the head at once; masks and the draw at ``finish``."""
 
     def __init__(
-        self, model: TextModel, lanes: LaneState, row: UnitRow, run: ChunkRun, lane: Lane
+        self,
+        model: TextModel,
+        lanes: LaneState,
+        masks: MaskRing,
+        row: UnitRow,
+        run: ChunkRun,
+        lane: Lane,
     ) -> None:
         import torch
 
         self._model = model
         self._lanes = lanes
+        self._masks = masks
         self._row = row
         self._lane = lane
         self._position = run.stop
@@ -77,10 +84,4 @@ class LastRowDraw:
     def _fill(self) -> tuple[TokenMasks | None, bool]:
         if self._row.masks is None:
             return None, False
-        import torch
-
-        words = torch.zeros((1, -(-self._logits.shape[1] // 32)), dtype=torch.int32)
-        (column,) = self._row.masks.fill((), words.numpy().view("uint32"))
-        active = torch.tensor([column is ColumnState.READY])
-        device = self._logits.device
-        return TokenMasks(words.to(device), active.to(device)), column is ColumnState.DEAD_END
+        return self._masks.fill_prompt(self._row.masks)

@@ -17,6 +17,7 @@ from ninfer_qwen3_5.program.queued.decode import RoundLauncher
 from ninfer_qwen3_5.program.queued.draw import LastRowDraw
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, DrawnLaunch, ForcedLaunch
+from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.scores import PromptScores
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.units import UnitRow
@@ -36,6 +37,7 @@ class QueuedUnits:
         self,
         model: TextModel,
         lanes: LaneState,
+        masks: MaskRing,
         chunks: ChunkRunner,
         rounds: RoundLauncher,
         lane: Lane,
@@ -43,6 +45,7 @@ class QueuedUnits:
     ) -> None:
         self._model = model
         self._lanes = lanes
+        self._masks = masks
         self._chunks = chunks
         self._rounds = rounds
         self._lane = lane
@@ -56,7 +59,7 @@ class QueuedUnits:
         scores = PromptScores(self._model, row.work, run.residual, self._lane)
         if not draws:
             return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
-        draw = LastRowDraw(self._model, self._lanes, row, run, self._lane)
+        draw = LastRowDraw(self._model, self._lanes, self._masks, row, run, self._lane)
         row.work.counted = True
         return DrawnLaunch(UnitKind.PREFILL, [row], draw.finish, draw.wait, draw.logprobs, scores)
 

@@ -1,0 +1,80 @@
+"""What a GPU does that the CPU does not: it reads late. Rounds of a program on a late device."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from ninfer_core.contract.checkpoints import OutputRules
+from ninfer_core.contract.frontend import ColumnState
+from ninfer_core.contract.instance import Budget
+from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision
+from ninfer_core.testing.program_driver import ProgramDriver
+from ninfer_qwen3_5.program.assemble import generation_program
+from tests.model.late_device import LateDevice
+
+DRAWN = SamplingParams(temperature=0.9, top_k=40, seed=11, repetition_penalty=1.2)
+PROMPTS = [[3, 1, 4, 1, 5], list(range(7, 90)), [9, 8], list(range(20, 84))]
+
+
+@pytest.fixture
+def late(build_case):
+    """A driver over a program on a late device."""
+    case, held, device = build_case("untied"), ExitStack(), LateDevice()
+    held.enter_context(device.mode)
+    budget = Budget(max_context=256, max_concurrency=4, prefill_chunk=32)
+    program, _ = generation_program(case.model, budget, device, held=held)
+    device.make_late(program)
+    yield ProgramDriver(program)
+    program.close()
+
+
+class Every:
+    """Allows the token ids that leave ``rest`` when divided by four."""
+
+    def __init__(self, rest: int) -> None:
+        self.rest = rest
+
+    def fill(self, drafts, out):
+        out[:] = 0x11111111 << self.rest
+        return [ColumnState.READY]
+
+
+def start(driver, prompts=PROMPTS):
+    rules = OutputRules(max_new_tokens=64)
+    rows = [driver.bind(prompt, DRAWN, rules, lane=i) for i, prompt in enumerate(prompts)]
+    for row in rows:
+        driver.prefill(row)
+    return rows
+
+
+def launch(driver, rows, masks, behind=None):
+    wanted = [
+        DecodeRow(sequence=row.handle, permit=driver.permit(row), masks=mask)
+        for row, mask in zip(rows, masks, strict=True)
+    ]
+    launched = driver.program.launch_decode(wanted, ahead_of=behind)
+    launched.finish()
+    return launched
+
+
+def settle(driver, launched) -> list[int]:
+    pending = launched.collect()
+    accept = RowDecision(disposition=Disposition.ACCEPT, accepted=1)
+    driver.program.commit(pending, [accept] * len(pending.rows))
+    return [row.token_ids[0] for row in pending.rows]
+
+
+def test_masks_of_a_row_that_joins_ahead_leave_those_of_the_round_before(late) -> None:
+    """Two constrained rows take turns behind one that goes on: all rounds have masks."""
+    free, first, second, _ = start(late)
+    flying = launch(late, [free, first], [None, Every(1)])
+    for turn in range(6):
+        joins, rest = (second, 2) if turn % 2 == 0 else (first, 1)
+        following = launch(late, [free, joins], [None, Every(rest)], flying)
+        _, token = settle(late, flying)
+        assert token % 4 == 3 - rest
+        flying = following
+    settle(late, flying)
