@@ -132,6 +132,7 @@ def _build(
         artifact=artifact,
         devices=tuple(devices),
         ops=selection.ops,
+        prepare_ops=selection.prepare,
         features=Features(
             vision=options.vision, draft=options.draft, draft_tokens=options.draft_tokens
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,7 +47,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """Everything a builder may use. ``ops`` is the frozen table of chosen op callables."""
+    """Everything a builder may use. ``ops`` is the frozen table of chosen op callables;
+    ``prepare_ops`` makes ready what a rehearsal would call (``ninfer_core.ops.backend.Prepare``),
+    None where a first call sets up nothing."""
 
     artifact: Artifact
     devices: tuple[Device, ...]
@@ -55,6 +57,7 @@ class BuildRequest:
     features: Features
     purpose: Purpose
     budget: Budget
+    prepare_ops: Callable[[Callable[[], None]], None] | None = None
     draft_backend: Any | None = None
     media_encoder: Any | None = None
     grammar_compiler: Any | None = None

@@ -6,13 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+Prepare = Callable[[Callable[[], None]], None]
+"""Calls a rehearsal, which calls ops for no result, and makes ready whatever those ops would set up
+at a first call. While it runs, ops may leave their outputs unwritten: no value may decide what a
+rehearsal does, or index anything. A failure is logged; the first call sets up what is missing."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpBackend:
     """Implementations by op name (the fields of :class:`ninfer_core.ops.table.Ops`).
 
-    A backend may lack ops; asking it for one is an error, never another backend's turn.
+    A backend may lack ops; asking it for one is an error, never another backend's turn. One whose
+    ops need nothing at a first call has no ``prepare``.
     """
 
     name: str
     ops: Mapping[str, Callable[..., Any]]
+    prepare: Prepare | None = None

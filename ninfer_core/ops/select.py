@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ninfer_core.ops.backend import OpBackend
+from ninfer_core.ops.backend import OpBackend, Prepare
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.table import OP_NAMES, Ops
 
@@ -25,10 +25,13 @@ class OpChoice:
 
 @dataclass(frozen=True, slots=True)
 class OpSelection:
-    """The table and, in the table's order, the choices behind it."""
+    """The table and, in the table's order, the choices behind it. ``prepare`` is that of the
+    backend, None where it has none or another one computes some op: during one backend's rehearsal
+    the other's ops would compute on what was never written."""
 
     ops: Ops
     choices: tuple[OpChoice, ...]
+    prepare: Prepare | None = None
 
 
 def select_ops(
@@ -52,7 +55,8 @@ def select_ops(
         OpChoice(name, serving[name].name, "override" if name in replaced else reason)
         for name in OP_NAMES
     )
-    return OpSelection(Ops(**table), choices)
+    alone = all(server is backend for server in serving.values())
+    return OpSelection(Ops(**table), choices, backend.prepare if alone else None)
 
 
 def _implementation(backend: OpBackend, op: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from ninfer_ops_triton import (
     sampling,
     streams,
 )
+from ninfer_ops_triton.prepare import prepare
 
 SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     attention.OPS,
@@ -39,5 +40,5 @@ SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
 """The ``OPS`` of each module that implements some: op name to function."""
 
 BACKEND = OpBackend(
-    "triton", MappingProxyType({name: op for ops in SUBJECTS for name, op in ops.items()})
+    "triton", MappingProxyType({name: op for ops in SUBJECTS for name, op in ops.items()}), prepare
 )

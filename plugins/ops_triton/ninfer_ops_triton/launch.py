@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -21,21 +22,23 @@ INTERPRET = os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 Observer = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]], None]
 observers: list[Observer] = []
-"""Called with (kernel, grid, args, options) at each launch; tests record launches to compile."""
+"""Called with (kernel, grid, args, options) at each launch of any thread."""
 
 
-_dry: list[bool] = []
+_dry: list[int] = []
+"""Threads inside :func:`dry_run`, once for each time: other threads launch as ever."""
 
 
 @contextmanager
 def dry_run() -> Iterator[None]:
-    """Inside, a launch ends after its observers, and the device is an H200 in name: what would run
-    there can be recorded on any machine, with operands that have no storage (torch's ``meta``)."""
-    _dry.append(True)
+    """Inside, a launch of this thread ends after its observers. Without a GPU the device is an H200
+    in name: what would run there can be recorded on any machine, with operands that have no storage
+    (torch's ``meta``)."""
+    _dry.append(get_ident())
     try:
         yield
     finally:
-        _dry.pop()
+        _dry.remove(get_ident())
 
 
 def launch(
@@ -59,13 +62,13 @@ def launch(
         options["launch_pdl"] = True
     for observe in observers:
         observe(kernel, grid, args, {**constants, **options, "INTERPRET": INTERPRET, "PDL": pdl})
-    if _dry:
+    if _dry and get_ident() in _dry:
         return
     constants |= {"INTERPRET": INTERPRET, "PDL": pdl}
-    if not _on_gpu():
+    if not on_gpu():
         kernel[grid](*args, **constants, **options)
         return
-    key = (kernel.fn, warps, stages, *constants.values(), *map(_specialisation, args))
+    key = (kernel.fn, warps, stages, *constants.values(), *map(specialisation, args))
     ready = _ready.get(key)
     if ready is None:
         _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))
@@ -101,7 +104,7 @@ def _prepare(kernel: Any, given: int, compiled: Any) -> _Ready:
     )
 
 
-def _specialisation(argument: Any) -> Any:
+def specialisation(argument: Any) -> Any:
     """What Triton compiles apart: element types, alignment of addresses, and of integers whether
     they are 1, multiples of 16, or wide."""
     if isinstance(argument, int):
@@ -123,18 +126,19 @@ def supports_dependent_launch() -> bool:
 
 def capability() -> tuple[int, int]:
     """Compute capability of the current device; 9.0 where there is none."""
-    return (9, 0) if _dry or not _on_gpu() else torch.cuda.get_device_capability()
+    return torch.cuda.get_device_capability() if on_gpu() else (9, 0)
 
 
 def multiprocessors() -> int:
     """Of the current device; the interpreter plays one with 4."""
-    if _dry:
-        return 132
-    return _multiprocessors(torch.cuda.current_device()) if _on_gpu() else 4
+    if on_gpu():
+        return _multiprocessors(torch.cuda.current_device())
+    return 132 if get_ident() in _dry else 4
 
 
 @lru_cache
-def _on_gpu() -> bool:
+def on_gpu() -> bool:
+    """Whether kernels are compiled for a GPU and run there."""
     return not INTERPRET and torch.cuda.is_available()
 
 

@@ -76,10 +76,21 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
         held = _entered(device, opening)
         parameters = _parameters(request, config, device)
         model = TextModel(config, parameters, request.ops, frontend.vocab_size)
-        make = scoring_program if request.purpose is Purpose.CAUSAL_SCORING else generation_program
-        program, memory = make(model, request.budget, device, numerics, held)
+        program, memory = _program(request, model, device, numerics, held)
         opening.pop_all()
     return Qwen35Instance(request.artifact.name, frontend, program, memory)
+
+
+def _program(
+    request: BuildRequest,
+    model: TextModel,
+    device: Device,
+    numerics: Numerics,
+    held: ExitStack | None,
+) -> tuple[Program | ScoringProgram, Mapping[str, int]]:
+    if request.purpose is Purpose.CAUSAL_SCORING:
+        return scoring_program(model, request.budget, device, numerics, held)
+    return generation_program(model, request.budget, device, numerics, held, request.prepare_ops)
 
 
 def choose_numerics(device: Device, kv_format: str | None) -> Numerics:

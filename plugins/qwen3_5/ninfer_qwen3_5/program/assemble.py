@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
+from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
@@ -29,15 +30,17 @@ def generation_program(
     device: Device,
     numerics: Numerics | None = None,
     held: ExitStack | None = None,
+    prepare: Prepare | None = None,
 ) -> tuple[TextProgram, Memory]:
     """The Program for serving, and the bytes it holds by purpose.
 
     With ``held`` units are queued: rounds are captured graphs, and the stack, on which the thread
     has entered the compute lane, closes with the Program. Without it they run when asked.
+    ``prepare`` makes ready the kernels of queued units before the first of them runs.
     """
     if held is None:
         return _eager_program(model, budget, device, numerics or Numerics())
-    queued = build_queued(model, budget, device, numerics or Numerics(), held)
+    queued = build_queued(model, budget, device, numerics or Numerics(), held, prepare)
     memory = queued.memory | {"weights": weight_bytes(model)}
     limits = _limits(model, budget, queued.units.rounds_ahead)
     return TextProgram(limits, queued.stores, queued.state, queued.units, memory), memory

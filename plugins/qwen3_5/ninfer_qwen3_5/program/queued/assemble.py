@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.base import LaneRole
+from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
@@ -16,6 +17,7 @@ from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
 from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
 from ninfer_qwen3_5.program.queued.masks import MaskRing
+from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal
 from ninfer_qwen3_5.program.queued.ring import HostRing
 from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
 from ninfer_qwen3_5.program.queued.units import QueuedUnits
@@ -39,10 +41,15 @@ class Queued:
 
 
 def build_queued(
-    model: TextModel, budget: Budget, device: Device, numerics: Numerics, held: ExitStack
+    model: TextModel,
+    budget: Budget,
+    device: Device,
+    numerics: Numerics,
+    held: ExitStack,
+    prepare: Prepare | None = None,
 ) -> Queued:
-    """Plan, allocate, warm up and capture. The calling thread has entered the compute lane; it
-    leaves it when ``held`` closes."""
+    """Plan, allocate, prepare, warm up and capture. The calling thread has entered the compute
+    lane; it leaves it when ``held`` closes."""
     lane = device.lane(LaneRole.COMPUTE)
     lane.synchronize()
     sizes = LaneSizes(budget.max_concurrency, -(-budget.max_context // 64), model.config.vocab_size)
@@ -67,7 +74,7 @@ def build_queued(
     stores = Stores(layout, lanes.host_tables, capacity.page, capacity.state // layout.slots)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free
-    units = _units(model, state, lanes, stores, device, arena, pinned, budget, held)
+    units = _units(model, state, lanes, stores, device, arena, pinned, budget, held, prepare)
     memory = {name: owner.capacity for name, owner in arenas.items()}
     memory |= {
         "tables": tables_bytes,
@@ -89,6 +96,7 @@ def _units(
     pinned: Arena,
     budget: Budget,
     held: ExitStack,
+    prepare: Prepare | None,
 ) -> QueuedUnits:
     lane, count = device.lane(LaneRole.COMPUTE), budget.max_concurrency
     ring = HostRing(count, pinned, arena)
@@ -97,6 +105,8 @@ def _units(
         model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk
     )
     rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count)
+    if prepare is not None:
+        prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget))
     warm_up(rounds, ring, lanes, state, count, scratch=stores.slots.scratch)
     lane.synchronize()
     rounds.capture(device, lane)

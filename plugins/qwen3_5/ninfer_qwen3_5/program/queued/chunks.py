@@ -103,20 +103,30 @@ class ChunkRunner:
         count = len(tokens)
         scalars = [sequence.row, start, count, target, source or 0, start + count]
         words, feed = self._send(sequence, tokens, start, scalars)
+        run = self._forward(words, count, chunk=source is None)
+        feed.used = self._lane.record()
+        return run
+
+    def rehearse(self, count: int, *, chunk: bool) -> ChunkRun:
+        """Call the ops of ``count`` tokens by the chunk or the decode route, for no sequence:
+        whatever they write goes to page 0 and slot 0."""
+        words = self._feeds[0].device[: 4 * count + _SCALARS].zero_()
+        return self._forward(words, count, chunk=chunk)
+
+    def _forward(self, words: Tensor, count: int, *, chunk: bool) -> ChunkRun:
+        """Enqueue the model over packed inputs."""
         ids, positions = words[:count], words[count : 4 * count].view(3, count)
         row, began, live, to, out_of, end = (
-            words[4 * count + place : 4 * count + place + 1] for place in range(len(scalars))
+            words[4 * count + place : 4 * count + place + 1] for place in range(6)
         )
         rows = PagedRows(self._lanes.tables.block_tables, row, began, live, count)
         place = self._model.place(rows, positions)
         route: Route
-        if source is None:
+        if chunk:
             route = ChunkRoute(self._model.ops, place, to.long())
         else:
             route = StepRoute(self._model.ops, place, out_of.long(), to.long())
-        residual = self._model.forward(ids, route, self._state).residual
-        feed.used = self._lane.record()
-        return ChunkRun(residual, end)
+        return ChunkRun(self._model.forward(ids, route, self._state).residual, end)
 
     def _send(
         self, sequence: Sequence, tokens: list[int], start: int, scalars: list[int]
