@@ -151,7 +151,7 @@ class _InOrder(TorchDispatchMode):
         self._device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, device, lane = kwargs or {}, self._device, self._device.late
+        kwargs, lane = kwargs or {}, self._device.late
         if lane.running:
             return func(*args, **kwargs)
         if _is_late_copy(func, args) and self._crosses(args):
