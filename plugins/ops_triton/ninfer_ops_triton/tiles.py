@@ -81,7 +81,7 @@ def by_rule(fusion: str, rows: int, columns: int) -> Tile:
     split = 1
     while cdiv(rows, block_r) * split * 2 <= wanted and split < 8 and columns >= 1024 * split:
         split *= 2
-    return Tile(block_r, 256, 4, split, warps=4, stages=3, ahead=2)
+    return Tile(block_r, 256, 4, split, warps=4, stages=3)
 
 
 @lru_cache

@@ -1,6 +1,6 @@
 """Where each microsecond of a decode round goes, kernel by kernel.
 
-Usage: python bench/profile.py --geometry 9b [--weights bf16] [--batch 1] [--prompt 512]
+Usage: python bench/profile_round.py --geometry 9b [--weights bf16] [--batch 1] [--prompt 512]
                                [--rounds 40] [--json FILE]
 
 Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
