@@ -1,4 +1,4 @@
-"""What a GPU does that the CPU does not: it reads late. Rounds of a program on a late device."""
+"""What a GPU does that the CPU does not: it reads late. And control units of any length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ninfer_core.contract.checkpoints import OutputRules
 from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.sampling import SamplingParams
-from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision
+from ninfer_core.contract.units import ControlRow, DecodeRow, Disposition, RowDecision
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.program.assemble import generation_program
 from tests.model.late_device import LateDevice
@@ -78,3 +78,35 @@ def test_masks_of_a_row_that_joins_ahead_leave_those_of_the_round_before(late) -
         assert token % 4 == 3 - rest
         flying = following
     settle(late, flying)
+
+
+def force(driver, row, tokens) -> None:
+    """Make ``tokens`` part of a sequence, in as many control units as the Program asks for."""
+    left = tuple(tokens)
+    while left:
+        permit = driver.permit(row, len(left))
+        part = left[: permit.need.tokens]
+        unit = ControlRow(sequence=row.handle, permit=permit, token_ids=part)
+        launched = driver.program.launch_control([unit])
+        launched.finish()
+        accept = RowDecision(disposition=Disposition.ACCEPT, accepted=len(part))
+        driver.program.commit(launched.collect(), [accept])
+        row.tokens += part
+        left = left[len(part) :]
+
+
+def test_more_tokens_than_a_chunk_are_forced_in_several_units(late, build_case) -> None:
+    """A thinking budget's closing is longer than a small prefill chunk."""
+    forced = [(5 * i) % 300 for i in range(71)]
+    tokens = []
+    eager = build_case("untied").driver(max_context=256, max_concurrency=4, prefill_chunk=32)
+    for driver in (eager, late):
+        row = driver.bind(PROMPTS[1], DRAWN, OutputRules(max_new_tokens=100))
+        driver.prefill(row)
+        driver.decode([row])
+        force(driver, row, forced)
+        for _ in range(5):
+            driver.decode([row])
+        tokens.append(row.tokens)
+    assert tokens[0] == tokens[1]
+    assert tokens[0][2:73] == forced

@@ -148,7 +148,9 @@ class TextProgram:
         record = self._contexts.sequences.get(sequence)
         phase = record.phase
         if phase is SequencePhase.DECODE:
-            return UnitNeed(UnitKind.CONTROL, control, False) if control else _ONE_TOKEN
+            # Forced tokens run as a chunk does, and what one cannot hold is left for the next.
+            forced = min(control, self._limits.prefill_chunk)
+            return UnitNeed(UnitKind.CONTROL, forced, False) if control else _ONE_TOKEN
         stop = next_split(
             record.frontier, self._limits.prefill_chunk, record.prompt_length, record.replay_to
         )
