@@ -77,14 +77,10 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
         counts[key] += 1
         kernels[key].append(statistics.median(one[place]["dur"] for one in alike))
     gaps = [
-        max(0.0, b["ts"] - a["ts"] - a["dur"])
-        for one in alike
-        for a, b in itertools.pairwise(one)
+        max(0.0, b["ts"] - a["ts"] - a["dur"]) for one in alike for a, b in itertools.pairwise(one)
     ]
     spans = [one[-1]["ts"] + one[-1]["dur"] - one[0]["ts"] for one in alike]
-    periods = [
-        after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)
-    ]
+    periods = [after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)]
     table = [
         {"kernel": key, "calls": counts[key], "us": round(sum(times), 2)}
         for key, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))

@@ -208,9 +208,7 @@ def _activations(x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.conste
 
 
 @triton.jit
-def _plain_step(
-    acc, up, weights, weights_up, values, GATED: tl.constexpr, INTERPRET: tl.constexpr
-):
+def _plain_step(acc, up, weights, weights_up, values, GATED: tl.constexpr, INTERPRET: tl.constexpr):
     acc = _dot(_widened(weights), values, acc, INTERPRET)
     if GATED:
         up = _dot(_widened(weights_up), values, up, INTERPRET)
