@@ -61,8 +61,8 @@ def plan_capacity(
     except UsageError as error:
         raise UsageError(
             f"{error.message}. Free after the weights: {memory.free:,} bytes of "
-            f"{memory.total:,}; state slots {spent.state:,}, workspace {spent.workspace:,}, graphs {spent.graphs:,}, lanes "
-            f"{lanes:,}, headroom {HEADROOM:,}; a page is {planner.sizes.page:,}.",
+            f"{memory.total:,}; state slots {spent.state:,}, workspace {spent.workspace:,}, "
+            f"graphs {spent.graphs:,}, lanes {lanes:,}, headroom {HEADROOM:,}; a page is {planner.sizes.page:,}.",
             hint=_mend(planner, numerics),
         ) from error
     return Capacity(
