@@ -7,13 +7,18 @@ from contextlib import ExitStack
 import pytest
 
 from ninfer_core.contract.checkpoints import OutputRules
+from ninfer_core.contract.errors import EngineFailure, RequestError
+from ninfer_core.contract.events import Delta
 from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.instance import Budget
+from ninfer_core.contract.requests import GenerationOptions, PromptInput, ResponseFormat
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.units import ControlRow, DecodeRow, Disposition, RowDecision
+from ninfer_core.testing.fake_frontend import FakeSession
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.program.assemble import generation_program
 from tests.model.late_device import LateDevice
+from tests.model.queued_mixes import MaskedSession, engine_over
 
 DRAWN = SamplingParams(temperature=0.9, top_k=40, seed=11, repetition_penalty=1.2)
 PROMPTS = [[3, 1, 4, 1, 5], list(range(7, 90)), [9, 8], list(range(20, 84))]
@@ -110,3 +115,76 @@ def test_more_tokens_than_a_chunk_are_forced_in_several_units(late, build_case) 
         tokens.append(row.tokens)
     assert tokens[0] == tokens[1]
     assert tokens[0][2:73] == forced
+
+
+def test_aborted_rounds_give_back_the_page_that_only_the_later_one_needed(late) -> None:
+    (row,) = start(late, prompts=[list(range(63))])
+    before = late.program.capacity().available
+    first = launch(late, [row], [None])
+    second = launch(late, [row], [None], first)
+    assert late.program.capacity().available.pages["main"] == before.pages["main"] - 1
+    pending = [first.collect(), second.collect()]
+    late.program.abort(pending[1])
+    late.program.abort(pending[0])
+    assert late.program.capacity().available == before
+    late.program.check()
+
+
+def test_rounds_are_settled_in_order(late) -> None:
+    """Commits go forwards and aborts backwards; what comes out of turn is refused."""
+    (row,) = start(late, prompts=PROMPTS[:1])
+    first = launch(late, [row], [None])
+    second = launch(late, [row], [None], first)
+    earlier, later = first.collect(), second.collect()
+    accept = [RowDecision(disposition=Disposition.ACCEPT, accepted=1)]
+    with pytest.raises(EngineFailure, match="launched before it"):
+        late.program.commit(later, accept)
+    with pytest.raises(EngineFailure, match="launched behind it"):
+        late.program.abort(earlier)
+
+
+@pytest.mark.parametrize("units", ["queued", "late"])
+def test_a_grammar_that_raises_ends_the_engine_and_leaves_nothing(build_case, units) -> None:
+    """It raises between the two halves of a round, with another one in flight."""
+    options = GenerationOptions(max_new_tokens=40, ignore_eos=True)
+    grammar = ResponseFormat(kind="grammar", value="1")
+    prompts = [PromptInput(token_ids=ids) for ids in PROMPTS]
+    prompts[1] = PromptInput(token_ids=PROMPTS[1], response_format=grammar)
+    sizes = {"max_context": 256, "max_concurrency": 4}
+    with engine_over(build_case("tied").model, units, **sizes) as (engine, program):
+        calls = []
+
+        def fill(self, drafts, out):
+            calls.append(1)
+            if len(calls) == 4:
+                raise RuntimeError("the matcher broke")
+            out[:] = 0xFFFFFFFF
+            return (ColumnState.READY,)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MaskedSession, "fill", fill)
+            patch.setattr(MaskedSession, "preview", FakeSession.preview)
+            handles = [engine.submit(prompt, options) for prompt in prompts]
+            for handle in handles:
+                with pytest.raises(EngineFailure, match="the matcher broke"):
+                    handle.result(60.0)
+    capacity = program.capacity()
+    assert (capacity.available, capacity.resident) == (capacity.total, 0)
+    program.check()
+
+
+@pytest.mark.parametrize("units", ["queued", "late"])
+def test_an_engine_is_closed_in_the_middle_of_its_rounds(build_case, units) -> None:
+    sizes = {"max_context": 2048, "max_concurrency": 4}
+    options = GenerationOptions(max_new_tokens=1900, ignore_eos=True)
+    with engine_over(build_case("tied").model, units, **sizes) as (engine, program):
+        handles = [engine.submit(PromptInput(token_ids=ids), options) for ids in PROMPTS]
+        for handle in handles:
+            while not isinstance(handle.next_event(60.0), Delta):
+                pass
+        engine.close()
+        for handle in handles:
+            with pytest.raises((RequestError, EngineFailure)):
+                handle.result(60.0)
+    assert program.capacity().available == program.capacity().total
+    program.check()

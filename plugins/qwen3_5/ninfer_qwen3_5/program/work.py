@@ -80,9 +80,13 @@ class Settlement:
         self._close(work)
 
     def abort(self, works: Rows[RowWork], rows: Rows[PendingRow]) -> None:
-        """Roll a whole batch back."""
+        """Roll a whole batch back. Raises EngineFailure, changing nothing, before a later one."""
+        for work in works:
+            if work.sequence.horizon > work.start + work.executed:
+                raise EngineFailure("a unit was aborted before one that was launched behind it")
         for work, row in zip(works, rows, strict=True):
             self._units.dropped(work, row.token_ids)
+            work.sequence.horizon = work.start
             self.roll_back(work)
 
     def commit(
@@ -91,8 +95,8 @@ class Settlement:
         """Take every row as decided. Raises EngineFailure, changing nothing, on a bad decision."""
         if not len(works) == len(rows) == len(decisions):
             raise EngineFailure(f"{len(decisions)} decisions for a batch of {len(works)} rows")
-        for row, decision in zip(rows, decisions, strict=True):
-            _check(row, decision)
+        for work, row, decision in zip(works, rows, decisions, strict=True):
+            _check(work, row, decision)
         taken: list[RowWork] = []
         tokens: list[tuple[int, ...]] = []
         for work, row, decision in zip(works, rows, decisions, strict=True):
@@ -122,11 +126,13 @@ class Settlement:
             self._stores.histories.settle(sequence.history, work.grant, kept)
 
 
-def _check(row: PendingRow, decision: RowDecision) -> None:
+def _check(work: RowWork, row: PendingRow, decision: RowDecision) -> None:
     if decision.disposition is not Disposition.ACCEPT:
         if decision.accepted:
             raise EngineFailure(f"a {decision.disposition.value} row accepts no token")
         return
+    if work.start != work.sequence.frontier:
+        raise EngineFailure("a row was accepted before what was launched before it")
     produced = len(row.token_ids)
     if not 1 <= decision.accepted <= produced:
         raise EngineFailure(f"{decision.accepted} tokens accepted of {produced}")
