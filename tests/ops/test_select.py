@@ -32,6 +32,16 @@ def test_an_override_takes_one_op():
     assert chosen["rms_norm"] == ("reference", "first")
 
 
+def test_a_backend_prepares_only_where_no_other_computes():
+    def prepare(rehearsal):
+        rehearsal()
+
+    backend = OpBackend("first", BACKEND.ops, prepare)
+    assert select_ops(backend, "alone").prepare is prepare
+    assert select_ops(BACKEND, "alone").prepare is None
+    assert select_ops(backend, "mixed", overrides={"swiglu": BACKEND}).prepare is None
+
+
 def test_a_missing_op_is_an_error_that_names_it_and_the_backend():
     rest = {name: op for name, op in BACKEND.ops.items() if name != "gdn_fold"}
     with pytest.raises(OpError, match=r"'partial' does not implement 'gdn_fold'"):
