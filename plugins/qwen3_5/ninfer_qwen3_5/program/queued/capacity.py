@@ -62,7 +62,8 @@ def plan_capacity(
         raise UsageError(
             f"{error.message}. Free after the weights: {memory.free:,} bytes of "
             f"{memory.total:,}; state slots {spent.state:,}, workspace {spent.workspace:,}, "
-            f"graphs {spent.graphs:,}, lanes {lanes:,}, headroom {HEADROOM:,}; a page is {planner.sizes.page:,}.",
+            f"graphs {spent.graphs:,}, lanes {lanes:,}, headroom {HEADROOM:,}; a page is "
+            f"{planner.sizes.page:,}.",
             hint=_mend(planner, numerics),
         ) from error
     return Capacity(
