@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.rounds import LaneTables
 from ninfer_core.ops.contracts.values import SamplingRows, TokenCounts
@@ -47,7 +47,8 @@ class LaneSizes:
 class LaneState:
     """Device tensors by execution row, with the host's shadows of those that it writes.
 
-    A shadow is rewritten only for a row that no unit holds, so that no copy of it is pending.
+    A shadow is rewritten only for a row that no unit holds. A copy of what it held before may still
+    be pending then, behind chunks of a sequence that has ended; the next copy follows it.
     """
 
     def __init__(self, sizes: LaneSizes, device: Device, arena: Arena, pinned: Arena) -> None:
@@ -76,6 +77,8 @@ class LaneState:
 
     def admit(self, sequence: Sequence) -> None:
         """Take over a row: its settings, the prompt's tokens, and what it generated before."""
+        import torch
+
         row, request = sequence.row, sequence.request
         fresh = sampling_rows([sequence])
         for field in fields(SamplingRows):
@@ -90,24 +93,27 @@ class LaneState:
         self.counts.generated[row].zero_()
         self.counts.prompt[row].zero_()
         if request.sampling.penalised:
-            self.counts.prompt[row, self._on_device(request.prepared.token_ids)] = True
-            for token in sequence.generated:
-                self.counts.generated[row, token] += 1
+            prompt = torch.from_numpy(request.prepared.token_ids).long()
+            self.counts.prompt[row, self._on_device(prompt)] = True
+            self.add_count(row, sequence.generated, 1)
 
     def add_count(self, row: int, tokens: Rows[int], amount: int) -> None:
         """Correct the counts of tokens that were accepted without a draw, or drawn in vain."""
-        for token in tokens:
-            self.counts.generated[row, token] += amount
+        import torch
+
+        if tokens:
+            ids = self._on_device(torch.tensor(tokens))
+            self.counts.generated[row].index_add_(0, ids, torch.full_like(ids, amount).int())
 
     def send_row(self, tables: BlockTables, row: int) -> None:
         """Copy one row of the host's block table whole."""
         tables.take_row(row)
         self.tables.block_tables[row].copy_(self.host_tables[row], non_blocking=True)
 
-    def _on_device(self, ids: Any) -> Tensor:
-        import torch
-
-        return torch.from_numpy(ids).long().to(self._device.torch_device)
+    def _on_device(self, ids: Tensor) -> Tensor:
+        """Token ids i64 on the device; they have been read when this returns, whatever is enqueued,
+        because they do not lie in pinned memory."""
+        return ids.to(self._device.torch_device, non_blocking=True)
 
 
 def _settings(lanes: int, arena: Arena) -> SamplingRows:

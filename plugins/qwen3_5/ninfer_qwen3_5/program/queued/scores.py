@@ -33,7 +33,9 @@ class PromptScores:
                 model.hidden(residual_nH[:count]),
                 model.parameters.head,
                 model.addressable,
-                torch.tensor(self._targets, dtype=torch.int32, device=residual_nH.device),
+                torch.tensor(self._targets, dtype=torch.int32).to(
+                    residual_nH.device, non_blocking=True
+                ),
                 top,
             )
         self._coming = ComingLogprobs.of(rows, [top] * count, lane)
