@@ -1,4 +1,8 @@
-"""The seam for cache policies: they rank facts and never see stores."""
+"""The seam for cache policies: they rank facts and never see stores.
+
+A policy runs on the engine worker and must be deterministic: no clock, no randomness, no order of
+sets. ``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +20,70 @@ from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Shortf
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a checkpoint comes from, as the engine knows it.
+
+    ``order`` is the ticket of the request that left it. ``superseded`` says that its continuation
+    went on: a newer request left a deeper point of it.
+    """
+
+    kind: RestoreKind = RestoreKind.GENERATION_END
+    order: int = 0
+    digest: bytes = b""
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SourceCandidate:
-    """A checkpoint on the prompt's path and what adopting it would cost."""
+    """A checkpoint on the prompt's path and what adopting it would cost.
+
+    ``own_session`` says that the prompt's session key is bound to its continuation.
+    """
 
     ref: CheckpointRef
     facts: CheckpointFacts
     work: RestoreWork
+    own_session: bool = False
+    provenance: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One possible action on one checkpoint and what it would really free."""
+    """One possible action on one checkpoint and what it would really free.
+
+    ``fallback`` is the deepest frontier on the same path at which another checkpoint stands, 0 for
+    the root: a deletion loses the tokens between the two.
+    """
 
     ref: CheckpointRef
     facts: CheckpointFacts
     action: CheckpointAction
     frees: ResourceVector
+    fallback: int = 0
+    provenance: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
 class SaveOffer:
-    """An optional save: where, why, and what it would hold."""
+    """An optional save: where, why, and what it would hold.
+
+    ``fallback`` as in :class:`Victim`; ``displaces`` are the victims that must go for it, empty
+    when there is room; ``order`` is the ticket of the request that asks.
+    """
 
     frontier: int
-    kind: RestoreKind | None
+    kind: RestoreKind
     footprint: ResourceVector
+    fallback: int = 0
+    digest: bytes = b""
+    order: int = 0
+    displaces: tuple[Victim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Evidence that a frontier was wanted: ``request`` adopted or recomputed it."""
+    """Evidence that a frontier was wanted: ``request`` (its ticket) adopted it, or computed across
+    a restore point that was not there. Never of pauses, resumes and saves."""
 
     request: int
     frontier: int
@@ -70,7 +108,7 @@ class CachePolicy(Protocol):
         ...
 
     def admit(self, offer: SaveOffer) -> bool:
-        """Whether the save is worth what it would hold."""
+        """Whether the save is worth what it would hold and displace."""
         ...
 
     def observe(self, demand: Demand) -> None:

@@ -15,15 +15,9 @@ from typing import Protocol
 from ninfer_core.contract.events import ReuseReason
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.resources import CheckpointRef, ResourceVector, SequenceHandle
+from ninfer_core.contract.reuse import Tier as Tier
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.single_use import SingleUse
-
-
-class Tier(enum.Enum):
-    """Where a replica of a checkpoint lies."""
-
-    DEVICE = "device"
-    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

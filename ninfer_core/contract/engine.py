@@ -126,7 +126,12 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Monotone counters since start, and the present numbers of requests by place."""
+    """Monotone counters since start, and the present numbers of requests by place.
+
+    ``reuse`` counts admissions by the reason of their cached tokens; ``captures`` and ``kept_ends``
+    are the checkpoints left by prompts and by outputs, ``reclaimed`` those given up for room, and
+    ``checkpoints`` how many stand now. ``restored_bytes`` were moved by adoptions and resumes.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -143,6 +148,14 @@ class EngineStats:
     control_rounds: int = 0
     rows_by_batch: Mapping[int, int] = field(default_factory=dict)
     pauses: int = 0
+    replays: int = 0
+    restores: int = 0
+    restored_bytes: int = 0
+    reuse: Mapping[str, int] = field(default_factory=dict)
+    captures: int = 0
+    kept_ends: int = 0
+    reclaimed: int = 0
+    checkpoints: int = 0
 
 
 class GenerationHandle(Protocol):

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 
 from ninfer_core.contract.errors import RequestError
+from ninfer_core.contract.reuse import RestoreKind, Tier
+from ninfer_core.contract.reuse import ReuseReason as ReuseReason
 from ninfer_core.contract.sampling import TokenLogprobs
 
 
@@ -39,27 +41,21 @@ class FinishReason(enum.Enum):
 _NATURAL = frozenset({FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.TOOL_CALLS})
 
 
-class ReuseReason(enum.Enum):
-    """Why ``reused_tokens`` has its value."""
-
-    DISABLED = "disabled"
-    NO_MATCH = "no_match"
-    PRIVATE_CHECKPOINT = "private_checkpoint"
-    SHARED_CHECKPOINT = "shared_checkpoint"
-    LIMITED_BY_SCORING = "limited_by_scoring"
-
-
 @dataclass(frozen=True, slots=True)
 class GenerationStart:
     """Published once, when admission is committed and before any delta.
 
     ``notes`` are plain sentences about what was changed on the way (a clamped output limit).
+    ``reuse_point`` and ``reuse_tier`` say which kind of restore point the ``reused_tokens`` came
+    from and where it lay; None where nothing was reused.
     """
 
     prompt_tokens: int
     reused_tokens: int
     reuse_reason: ReuseReason
     notes: tuple[str, ...] = ()
+    reuse_point: RestoreKind | None = None
+    reuse_tier: Tier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +108,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Where the time of one request went. Seconds, except counts."""
+    """Where the time of one request went. Seconds, except counts.
+
+    ``reuse_reason``, ``reuse_point`` and ``reuse_tier`` say why ``cached_tokens`` has its value, as
+    in :class:`GenerationStart`; ``restored_bytes`` were moved for that and to resume, ``captures``
+    counts the restore points that the request left while its prompt was read.
+    """
 
     queue: float = 0.0
     prepare: float = 0.0
@@ -128,6 +129,10 @@ class Timings:
     restores: int = 0
     restored_bytes: int = 0
     cached_tokens: int = 0
+    reuse_reason: ReuseReason = ReuseReason.DISABLED
+    reuse_point: RestoreKind | None = None
+    reuse_tier: Tier | None = None
+    captures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,22 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ninfer_core.contract.events import Channel, Delta, FinishReason, ToolCall
 from ninfer_core.contract.media import MediaItem
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.reuse import RestoreKind as RestoreKind
 from ninfer_core.contract.sampling import SamplingParams, TokenLogprobs
 from ninfer_core.contract.single_use import SingleUse
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-
-class RestoreKind(enum.Enum):
-    """Why a frontier is worth keeping: where a later prompt is likely to part from this one."""
-
-    SYSTEM_AND_TOOLS = "system_and_tools"
-    USER_MESSAGE = "user_message"
-    RESPONSE_REPLAY = "response_replay"
-    TURN_CLOSURE = "turn_closure"
-    EXPLICIT = "explicit"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -79,7 +79,12 @@ class Program(Protocol):
         ``reserve`` calls draw on it."""
         ...
 
-    def plan_capture(self, sequence: SequenceHandle) -> PlanOutcome: ...
+    def plan_capture(self, sequence: SequenceHandle) -> PlanOutcome:
+        """Keep the committed frontier of a resident sequence, in no unit and with no permit, as a
+        checkpoint. The sequence stays as it is; until the transaction has ended the engine puts it
+        into no unit, and asks nothing of it but ``Transaction.cancel``. NeverFits when this Program
+        cannot capture it here at all."""
+        ...
 
     def plan_demote(self, ref: CheckpointRef) -> PlanOutcome: ...
 
