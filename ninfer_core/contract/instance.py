@@ -33,7 +33,9 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Sizes fixed at start. ``kv_tokens`` None lets the planner choose; bytes None is no limit."""
+    """Sizes fixed at start. ``kv_tokens`` None lets the planner choose; bytes None is no limit.
+
+    ``keep_checkpoints``: prompts are also split at their restore points, and ends can be kept."""
 
     max_context: int
     max_concurrency: int
@@ -43,6 +45,7 @@ class Budget:
     extra_state_slots: int = 0
     host_bytes: int = 0
     device_bytes: int | None = None
+    keep_checkpoints: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
