@@ -74,7 +74,6 @@ def launch(
         _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))
         return
     width, height, depth = (*grid, 1, 1)[:3]
-    device = torch.cuda.current_device()
     ready.run(
         width, height, depth, _current_stream(device), ready.function, ready.metadata,
         None, None, None, *args, *[constants[name] for name in ready.constants],
