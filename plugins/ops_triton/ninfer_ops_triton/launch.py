@@ -68,7 +68,8 @@ def launch(
     if not on_gpu():
         kernel[grid](*args, **constants, **options)
         return
-    key = (kernel.fn, warps, stages, *constants.values(), *map(specialisation, args))
+    device = torch.cuda.current_device()
+    key = (device, kernel.fn, warps, stages, *constants.values(), *map(specialisation, args))
     ready = _ready.get(key)
     if ready is None:
         _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))
