@@ -223,3 +223,13 @@ def test_many_pages_at_once_still_reach_the_device(drivers) -> None:
             driver.decode([row])
         results.append(row.tokens)
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("page", [-7, 1 << 20])
+def test_a_bad_page_is_refused_before_a_kernel_follows_it(drivers, page) -> None:
+    _, queued = drivers()
+    rows = start(queued, GREEDY, prompts=[[5] * 63])
+    tables = queued.program._stores.tables
+    tables.append(0, page)
+    with pytest.raises(EngineFailure, match=rf"names page {page}; there are \d+ pages"):
+        queued.decode(rows)

@@ -70,7 +70,7 @@ def build_queued(
     state, arenas = StateBuilder(model.config, layout, device, numerics).build()
     arena = device.arena("tables", tables_bytes)
     pinned = device.pinned("round", _pinned_bytes(sizes, budget))
-    lanes = LaneState(sizes, device, arena, pinned)
+    lanes = LaneState(sizes, layout.pages, device, arena, pinned)
     stores = Stores(layout, lanes.host_tables, capacity.page, capacity.state // layout.slots)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free

@@ -92,6 +92,7 @@ class RoundLauncher:
         if not self._tables.pending:
             return []
         changes: list[tuple[int, int, int]] = list(self._tables.drain())
+        self._lanes.check_pages(page for _, _, page in changes)
         if len(changes) <= CHANGES:
             return changes
         for row in {row for row, _, _ in changes}:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.ops.contracts.rounds import LaneTables
 from ninfer_core.ops.contracts.values import SamplingRows, TokenCounts
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED, sampling_rows
@@ -51,10 +53,13 @@ class LaneState:
     be pending then, behind chunks of a sequence that has ended; the next copy follows it.
     """
 
-    def __init__(self, sizes: LaneSizes, device: Device, arena: Arena, pinned: Arena) -> None:
+    def __init__(
+        self, sizes: LaneSizes, pages: int, device: Device, arena: Arena, pinned: Arena
+    ) -> None:
         import torch
 
         self._device = device
+        self._pages = pages
         lanes = sizes.lanes
         self.host_tables = pinned.take("block_tables", (lanes, sizes.pages), torch.int32).fill_(-1)
         self.tables = LaneTables(
@@ -107,8 +112,16 @@ class LaneState:
 
     def send_row(self, tables: BlockTables, row: int) -> None:
         """Copy one row of the host's block table whole."""
-        tables.take_row(row)
+        self.check_pages(tables.take_row(row))
         self.tables.block_tables[row].copy_(self.host_tables[row], non_blocking=True)
+
+    def check_pages(self, pages: Iterable[int]) -> None:
+        """Raise EngineFailure for a page that is none: kernels would follow it anywhere."""
+        for page in pages:
+            if not 0 <= page < self._pages:
+                raise EngineFailure(
+                    f"a block table names page {page}; there are {self._pages} pages"
+                )
 
     def _on_device(self, ids: Tensor) -> Tensor:
         """Token ids i64 on the device; they have been read when this returns, whatever is enqueued,
