@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ninfer_core.ops.contracts import attention, fused, gdn, linear, norm, rounds, sampling
+from ninfer_core.ops.contracts import (
+    attention,
+    fused,
+    gdn,
+    linear,
+    norm,
+    rounds,
+    sampling,
+    transfers,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,9 @@ class Ops:
 
     begin_round: rounds.BeginRound
     publish_round: rounds.PublishRound
+
+    gather_units: transfers.GatherUnits
+    scatter_units: transfers.ScatterUnits
 
     def implementations(self) -> dict[str, Callable[..., Any]]:
         """The table by op name."""

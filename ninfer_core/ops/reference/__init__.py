@@ -25,6 +25,7 @@ from ninfer_core.ops.reference import (
     logprobs,
     norm,
     rounds,
+    transfers,
 )
 from ninfer_core.ops.table import Ops
 
@@ -73,6 +74,8 @@ OPS = Ops(
     count_tokens=logits.count_tokens,
     begin_round=rounds.begin_round,
     publish_round=rounds.publish_round,
+    gather_units=transfers.gather_units,
+    scatter_units=transfers.scatter_units,
 )
 """The reference as a table; a type checker holds every function against its contract here."""
 

@@ -20,6 +20,7 @@ from ninfer_ops_triton import (
     rounds,
     sampling,
     streams,
+    transfers,
 )
 from ninfer_ops_triton.prepare import prepare
 
@@ -36,6 +37,7 @@ SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     rounds.OPS,
     sampling.OPS,
     streams.OPS,
+    transfers.OPS,
 )
 """The ``OPS`` of each module that implements some: op name to function."""
 
