@@ -18,18 +18,21 @@ from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Sequen
 from ninfer_core.contract.reuse import Tier as Tier
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.single_use import SingleUse
+from ninfer_core.contract.spans import ExecutedSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFacts:
     """What a checkpoint holds. ``frontier`` counts executed tokens; ``coverage`` tokens per pool;
-    ``recovery_frontier`` is the deepest position that survives if this one is deleted."""
+    ``recovery_frontier`` is the deepest position that survives if this one is deleted. ``spans``
+    says how the tokens ran: whoever goes on from here equals, to the bit, a run in these spans."""
 
     frontier: int
     coverage: Mapping[str, int]
     replicas: frozenset[Tier]
     recovery_frontier: int
     footprint: ResourceVector
+    spans: tuple[ExecutedSpan, ...] = ()
 
 
 class CheckpointAction(enum.Enum):

@@ -36,6 +36,14 @@ class ModelState:
         for whole in (self.recurrent.history, self.recurrent.recurrent):
             whole[:, target].copy_(whole[:, source])
 
+    def copy_page(self, source: int, target: int, columns: int) -> None:
+        """Give page ``target`` the first ``columns`` tokens of page ``source``, in every layer."""
+        for layer in self.layers:
+            if isinstance(layer, KvCache):
+                for plane in (layer.keys, layer.values, layer.key_scales, layer.value_scales):
+                    if plane is not None:
+                        plane[target, :columns].copy_(plane[source, :columns])
+
     def clear_slot(self, slot: int) -> None:
         """Make ``slot`` the state before the first token."""
         for whole in (self.recurrent.history, self.recurrent.recurrent):

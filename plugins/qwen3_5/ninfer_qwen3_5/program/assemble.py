@@ -43,7 +43,8 @@ def generation_program(
     queued = build_queued(model, budget, device, numerics or Numerics(), held, prepare)
     memory = queued.memory | {"weights": weight_bytes(model)}
     limits = _limits(model, budget, queued.units.rounds_ahead)
-    return TextProgram(limits, queued.stores, queued.state, queued.units, memory), memory
+    keeps = budget.keep_checkpoints
+    return TextProgram(limits, queued.stores, queued.state, queued.units, memory, keeps), memory
 
 
 def _eager_program(
@@ -62,7 +63,8 @@ def _eager_program(
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
     stores = Stores(layout, tables, page_bytes, slot_bytes)
-    return TextProgram(_limits(model, budget, 0), stores, state, units, memory), memory
+    limits, keeps = _limits(model, budget, 0), budget.keep_checkpoints
+    return TextProgram(limits, stores, state, units, memory, keeps), memory
 
 
 def _limits(model: TextModel, budget: Budget, rounds_ahead: int) -> ProgramLimits:

@@ -11,6 +11,7 @@ from ninfer_core.contract.checkpoints import (
     Aborted,
     BindRequest,
     Bound,
+    Captured,
     ContextResult,
     Paused,
     Plan,
@@ -19,13 +20,17 @@ from ninfer_core.contract.checkpoints import (
     ResumeState,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.resources import SequenceHandle
-from ninfer_core.store.demand import Demand
+from ninfer_core.contract.requests import CacheMode
+from ninfer_core.contract.resources import CheckpointRef, SequenceHandle
+from ninfer_core.store.demand import Demand, combine
 from ninfer_core.store.handles import Handle, HandleTable
+from ninfer_core.store.histories import History
 from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.checkpoints import Checkpoints
+from ninfer_qwen3_5.program.provenance import Trail
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 from ninfer_qwen3_5.program.units import Units
@@ -33,11 +38,19 @@ from ninfer_qwen3_5.program.units import Units
 
 @dataclass(frozen=True, slots=True)
 class PausedSequence:
-    """What a replay needs: the request, what it generated, and the frontier it had."""
+    """What a replay needs: the request, what it generated, the frontier it had, and the way."""
 
     request: BindRequest
     generated: tuple[int, ...]
     frontier: int
+    trail: Trail
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOf:
+    """The plan to make a checkpoint of a resident sequence."""
+
+    sequence: SequenceHandle
 
 
 class ImmediateTransaction:
@@ -68,11 +81,19 @@ class ImmediateTransaction:
 
 
 class Contexts:
-    """Installs and removes sequences; at most one transaction is open."""
+    """Installs and removes sequences; at most one transaction is open.
 
-    def __init__(self, stores: Stores, state: ModelState, units: Units, chunk: int) -> None:
+    ``keeps`` says that checkpoints are made at all: without it, prompts are cut into chunks as if
+    they had no restore points.
+    """
+
+    def __init__(
+        self, stores: Stores, state: ModelState, units: Units, chunk: int, keeps: bool = False
+    ) -> None:
         self._stores = stores
         self._chunk = chunk
+        self._keeps = keeps
+        self.checkpoints = Checkpoints(stores, state)
         self._state = state
         self._units = units
         self._open = False
@@ -93,6 +114,8 @@ class Contexts:
             work = partial(self._bind, detail)
         elif isinstance(detail, SequenceHandle):
             work = partial(self._pause, detail)
+        elif isinstance(detail, CaptureOf):
+            work = partial(self._capture, detail.sequence)
         else:
             raise EngineFailure("a plan of another program was begun")
         self._open = True
@@ -115,8 +138,28 @@ class Contexts:
         freed = self._stores.context.occupancy()[MAIN].available - before
         return Demand({MAIN: freed, STATE: self._stores.slots_per_sequence})
 
+    def may_keep(self, sequence: Sequence) -> bool:
+        """Whether its frontier may become a checkpoint."""
+        return (
+            self._takes_part(sequence.request)
+            and sequence.frontier > 0
+            and not sequence.health.broken
+        )
+
+    def keep(self, handle: SequenceHandle) -> Captured:
+        """End a resident sequence; the checkpoint of its end takes its place."""
+        sequence = self.sequences.get(handle)
+        if sequence.busy:
+            raise EngineFailure("a sequence was ended while a unit held it")
+        captured = self.checkpoints.freeze(sequence)
+        self._stores.give_row(sequence.row)
+        self.sequences.remove(handle)
+        return captured
+
     def close(self) -> None:
-        """Release every sequence, whatever holds it; handles given out before are stale then."""
+        """Release every sequence, whatever holds it, and every checkpoint; handles given out before
+        are stale then."""
+        self.checkpoints.close()
         for sequence in self.sequences.values():
             self._release(sequence)
         self.sequences = HandleTable("sequence", SequenceHandle)
@@ -133,9 +176,12 @@ class Contexts:
         self._open = False
 
     def bind_demand(self, request: BindRequest) -> Demand:
-        """The state slots, and for a resume every page up to the end of its first new unit."""
-        pages = pages_for(self._reach(request))
-        return Demand({STATE: self._stores.slots_per_sequence, MAIN: pages})
+        """The state slots; for a resume every page up to the end of its first new unit, for a
+        checkpoint the page that its partial last one is copied to."""
+        slots = Demand({STATE: self._stores.slots_per_sequence})
+        if isinstance(request.source, CheckpointRef):
+            return combine([slots, self.checkpoints.fork_demand(request.source)])
+        return combine([slots, Demand({MAIN: pages_for(self._reach(request))})])
 
     def _bind(self, request: BindRequest) -> ContextResult:
         reach = self._reach(request)
@@ -145,48 +191,79 @@ class Contexts:
         sequence = self._create(request, grant)
         if isinstance(request.source, ResumeState):
             past = self._paused.remove(request.source)
-            sequence.generated = list(past.generated)
+            sequence.generated, sequence.trail = list(past.generated), past.trail
             sequence.replay_to, sequence.reach = past.frontier, reach
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
         grant.settle()
         self._units.admit(sequence)
+        adopted = isinstance(request.source, CheckpointRef)
         return Bound(
             sequence=self.sequences.insert(sequence),
             phase=sequence.phase,
-            reused_tokens=0,
+            reused_tokens=sequence.frontier,
             reuse_reason=request.source_reason,
+            moved_bytes=self.checkpoints.moved_bytes(sequence.frontier) if adopted else 0,
         )
 
     def _reach(self, request: BindRequest) -> int:
         """Tokens that a resume must hold from the start; 0 for a sequence from root."""
-        if request.source is None:
-            return 0
         if not isinstance(request.source, ResumeState):
-            raise EngineFailure(f"no checkpoint stands behind {request.source}")
+            return 0
         frontier = self._paused.get(request.source).frontier
         if frontier >= request.prepared.length:
             return frontier + 1
-        return next_split(frontier, self._chunk, request.prepared.length)
+        return next_split(frontier, self._chunk, request.prepared.length, *self._points(request))
 
     def _create(self, request: BindRequest, grant: Reservation) -> Sequence:
-        order = next(self._orders)
-        history = self._stores.histories.create(order)
-        row = self._stores.take_row()
-        slot, clear = self._stores.slots.create(order, grant, near=row)
-        self._state.clear_slot(clear.slot)
+        order, row = next(self._orders), self._stores.take_row()
+        history, slot = self._beginning(request.source, order, grant, row)
         turns = range(1, self._stores.slots_per_sequence)
         spares = [self._receive(order, grant, self._stores.rows * turn + row) for turn in turns]
         self._stores.histories.bind_row(history, row)
-        return Sequence(request, order, history, (slot, *spares), row)
+        sequence = Sequence(request, order, history, (slot, *spares), row)
+        sequence.points = self._points(request)
+        if isinstance(request.source, CheckpointRef):
+            self.checkpoints.begin(sequence, request.source)
+        return sequence
+
+    def _beginning(
+        self, source: object, order: int, grant: Reservation, row: int
+    ) -> tuple[History, Slot]:
+        """Pages and state of a new sequence: a checkpoint's, or none and the initial one."""
+        if isinstance(source, CheckpointRef):
+            return self.checkpoints.fork(source, order, grant, near=row)
+        slot, clear = self._stores.slots.create(order, grant, near=row)
+        self._state.clear_slot(clear.slot)
+        return self._stores.histories.create(order), slot
 
     def _receive(self, order: int, grant: Reservation, near: int) -> Slot:
         return self._stores.slots.receive(order, grant, near=near)
+
+    def _takes_part(self, request: BindRequest) -> bool:
+        return self._keeps and request.prepared.request.cache.mode is CacheMode.READ_WRITE
+
+    def _points(self, request: BindRequest) -> tuple[int, ...]:
+        """Where the prompt's chunks end besides the regular places."""
+        if not self._takes_part(request):
+            return ()
+        return tuple(point.frontier for point in request.prepared.restore_points)
+
+    def _capture(self, handle: SequenceHandle) -> ContextResult:
+        sequence = self.sequences.get(handle)
+        if sequence.busy:
+            raise EngineFailure("a sequence was captured while a unit held it")
+        grant = self._stores.reserve(Demand({STATE: 1}))
+        if not isinstance(grant, Reservation):
+            return Aborted(f"{grant.axis} ran out between plan and start")
+        captured = self.checkpoints.capture(sequence, grant)
+        grant.settle()
+        return captured
 
     def _pause(self, handle: SequenceHandle) -> ContextResult:
         sequence = self.sequences.get(handle)
         ledger = sequence.ledger_length
         frontier = max(sequence.frontier, sequence.replay_to)
-        past = PausedSequence(sequence.request, tuple(sequence.generated), frontier)
+        past = PausedSequence(sequence.request, tuple(sequence.generated), frontier, sequence.trail)
         self.remove(handle)
         made = self._paused.insert(past)
         return Paused(_replay_state(made, frontier, ledger))

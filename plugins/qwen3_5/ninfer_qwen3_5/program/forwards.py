@@ -43,18 +43,16 @@ class Forwards:
             return ChunkOutcome(residual[-1:], self._score(sequence, residual, start, stop))
 
     def replay(self, work: RowWork) -> tuple[TokenLogprobs, ...]:
-        """Accepted tokens again: the prompt by chunks, generated ones by the decode route.
-
-        Both routes are those that ran first, so that the state comes out equal to the bit.
-        """
+        """Accepted tokens again, by the route that they took first, so that the state comes out
+        equal to the bit."""
         import torch
 
         with torch.inference_mode():
             sequence, start = work.sequence, work.sequence.frontier
-            if start < sequence.prompt_length:
-                self._chunk(sequence, sequence.tokens(start, start + work.executed))
-            else:
+            if work.stepped:
                 self._step_through(sequence, work.executed)
+            else:
+                self._chunk(sequence, sequence.tokens(start, start + work.executed))
         return ()
 
     def decode(self, works: Rows[RowWork]) -> Tensor:

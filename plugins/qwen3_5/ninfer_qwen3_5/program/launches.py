@@ -150,6 +150,8 @@ class ChunkLaunch(SingleUse):
         (work,) = self.works
         self._advance(work)
         broken = any(entry.logprob != entry.logprob for entry in self._scored)
+        if broken:
+            work.sequence.fail()
         return Progress(
             sequence=self._handle,
             frontier=work.sequence.frontier,

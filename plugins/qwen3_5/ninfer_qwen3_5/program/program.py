@@ -45,10 +45,10 @@ from ninfer_core.contract.units import (
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
-from ninfer_qwen3_5.program.context import Contexts, ImmediateTransaction
+from ninfer_qwen3_5.program.context import CaptureOf, Contexts, ImmediateTransaction
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
-from ninfer_qwen3_5.program.sequence import Sequence, next_split
-from ninfer_qwen3_5.program.stores import MAIN, Stores, vector
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
 from ninfer_qwen3_5.program.units import UnitRow, Units
 from ninfer_qwen3_5.program.work import RowWork, Settlement
 
@@ -60,7 +60,9 @@ _ONE_TOKEN = UnitNeed(UnitKind.DECODE, 1, False)
 
 
 class TextProgram:
-    """Units and resources of one text model (contract: ``Program``)."""
+    """Units and resources of one text model (contract: ``Program``).
+
+    ``keeps``: prompts are split at their restore points, and checkpoints can be made."""
 
     def __init__(
         self,
@@ -69,12 +71,14 @@ class TextProgram:
         state: ModelState,
         units: Units,
         device_bytes: Mapping[str, int],
+        keeps: bool = False,
     ) -> None:
         self._limits = limits
         self._stores = stores
         self._units = units
         self._device_bytes = dict(device_bytes)
-        self._contexts = Contexts(stores, state, units, limits.prefill_chunk)
+        self._contexts = Contexts(stores, state, units, limits.prefill_chunk, keeps)
+        self._checkpoints = self._contexts.checkpoints
         self._settlement = Settlement(stores, units)
 
     @property
@@ -87,25 +91,34 @@ class TextProgram:
     def check(self) -> None:
         """Raise StoreInvariantError if any ledger contradicts itself."""
         self._stores.context.check()
+        self._checkpoints.check()
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
-        raise _no_checkpoint(ref)
+        return self._checkpoints.facts(ref)
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
-        raise _no_checkpoint(ref)
+        return self._checkpoints.actions(ref)
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
-        raise _no_checkpoint(ref)
+        return self._checkpoints.restore_work(ref, prepared)
 
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
-        raise _no_checkpoint(ref)
+        return self._checkpoints.drop(ref, action)
 
     def plan_capture(self, sequence: SequenceHandle) -> Plan | Shortfall | NeverFits:
-        self._contexts.sequences.get(sequence)
-        return NeverFits("checkpoints", 1, 0)
+        """NeverFits for a sequence of which no checkpoint may be made."""
+        if not self._contexts.may_keep(self._idle(sequence)):
+            return NeverFits("checkpoints", 1, 0)
+        demand = Demand({STATE: 1})
+        short = self._stores.context.ledger.shortfall(demand)
+        if short is not None:
+            return short.first.refusal()
+        return Plan(PlanKind.CAPTURE, vector(demand), CaptureOf(sequence))
 
     def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
-        raise _no_checkpoint(ref)
+        """There is no host tier to move it to."""
+        self._checkpoints.get(ref)
+        return NeverFits("host_bytes", 1, 0)
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         """Pauses are replays already, so that nothing is held that could be given up."""
@@ -127,6 +140,8 @@ class TextProgram:
         needed = -(-min(tokens, self._limits.max_context) // PAGE_TOKENS)
         if needed > pages:
             return NeverFits(MAIN, needed, pages)
+        if isinstance(request.source, CheckpointRef):
+            self._require_source(request, request.source)
         demand = self._contexts.bind_demand(request)
         short = self._stores.context.ledger.shortfall(demand)
         if short is not None:
@@ -151,9 +166,7 @@ class TextProgram:
             # Forced tokens run as a chunk does, and what one cannot hold is left for the next.
             forced = min(control, self._limits.prefill_chunk)
             return UnitNeed(UnitKind.CONTROL, forced, False) if control else _ONE_TOKEN
-        stop = next_split(
-            record.frontier, self._limits.prefill_chunk, record.prompt_length, record.replay_to
-        )
+        stop = record.chunk_end(self._limits.prefill_chunk)
         if phase is SequencePhase.REPLAY:
             return UnitNeed(UnitKind.REPLAY, stop - record.frontier, stop == record.replay_to)
         return UnitNeed(UnitKind.PREFILL, stop - record.frontier, stop == record.prompt_length)
@@ -180,12 +193,14 @@ class TextProgram:
 
     def launch_prefill(self, row: ChunkRow) -> Launched:
         opened = self._open(row, UnitKind.PREFILL, row.masks)
+        opened.work.fresh_chunk = True
         rules = opened.work.sequence.request.rules
         draws = row.permit.need.last and rules.max_new_tokens > 0
         return self._units.prefill(opened, draws=draws, advance=self._settlement.advance)
 
     def launch_replay(self, row: ChunkRow) -> Launched:
         opened = self._open(row, UnitKind.REPLAY)
+        opened.work.stepped = opened.work.sequence.trail.stepped(opened.work.start)
         return self._units.replay(opened, advance=self._settlement.advance)
 
     def launch_decode(self, rows: Rows[DecodeRow], *, ahead_of: Launched | None = None) -> Launched:
@@ -200,6 +215,8 @@ class TextProgram:
             if len(row.token_ids) != row.permit.need.tokens:
                 raise EngineFailure("a control row forces another number of tokens than permitted")
         opened = [self._open(row, UnitKind.CONTROL) for row in rows]
+        for unit in opened:
+            unit.work.fresh_chunk = True
         return self._units.control(opened, [row.token_ids for row in rows])
 
     def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
@@ -211,12 +228,19 @@ class TextProgram:
         self._settlement.abort(_works(pending), pending.rows)
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
-        """Release the sequence; no checkpoint is kept, so ``keep`` frees all the same."""
+        """Release the sequence, or keep its end where that is sound and allowed."""
+        if keep and self._contexts.may_keep(self._contexts.sequences.get(sequence)):
+            return self._contexts.keep(sequence)
         return Released(vector(self._contexts.remove(sequence)))
 
     def close(self) -> None:
         self._units.close()
         self._contexts.close()
+
+    def _require_source(self, request: BindRequest, source: CheckpointRef) -> None:
+        if request.rules.prompt_logprobs is not None:
+            raise EngineFailure("a prompt whose tokens are scored begins at the root")
+        self._checkpoints.require_source(source, request.prepared)
 
     def _idle(self, handle: SequenceHandle) -> Sequence:
         record = self._contexts.sequences.get(handle)
@@ -245,7 +269,3 @@ def _works(pending: PendingBatch) -> tuple[RowWork, ...]:
     if not isinstance(works, tuple):
         raise EngineFailure("the batch comes from another program")
     return works
-
-
-def _no_checkpoint(ref: CheckpointRef) -> EngineFailure:
-    return EngineFailure(f"this program publishes no checkpoint, so {ref} is stale")

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field
 from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
 from ninfer_core.store.histories import History
 from ninfer_core.store.state_slots import Slot
+from ninfer_qwen3_5.program.provenance import Trail
+
+
+@dataclass(slots=True)
+class Health:
+    """Whether a state may be kept or adopted. A broken one gave a NaN, or what came of it did."""
+
+    broken: bool = False
 
 
 @dataclass(slots=True)
@@ -23,6 +31,10 @@ class Sequence:
     first new unit, up to which its pages are its own. ``order`` differs in every binding and
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
     the token. Pages for the first ``room`` tokens are mapped, and perhaps for more.
+
+    ``points`` are the frontiers inside the prompt at which chunks end besides the regular ones,
+    ascending; ``trail`` says where chunks did end. ``health`` is shared with the checkpoints made
+    of this sequence, and ``origin`` is that of the checkpoint that it was made from.
     """
 
     request: BindRequest
@@ -39,6 +51,10 @@ class Sequence:
     flying_tokens: int = 0
     horizon: int = 0
     room: int = 0
+    points: tuple[int, ...] = ()
+    trail: Trail = field(default_factory=Trail)
+    health: Health = field(default_factory=Health)
+    origin: Health | None = None
     prompt_length: int = field(init=False)
     plain: bool = field(init=False)
 
@@ -68,6 +84,12 @@ class Sequence:
         """The spare slot holds the state from now on."""
         self.turn = (self.turn + 1) % len(self.ring)
 
+    def fail(self) -> None:
+        """Its state is not to be trusted, nor is the checkpoint's that it began with."""
+        self.health.broken = True
+        if self.origin is not None:
+            self.origin.broken = True
+
     @property
     def busy(self) -> bool:
         return self.flying > 0
@@ -88,6 +110,20 @@ class Sequence:
     def waiting_token(self) -> int:
         """The ledger's last token, which has not run yet."""
         return self.generated[-1] if self.generated else int(self.request.prepared.token_ids[-1])
+
+    def chunk_end(self, chunk: int) -> int:
+        """Where the next chunk of the prompt, or the next unit of a replay, stops.
+
+        A replay goes the way of the first execution: by the same chunks, and where tokens ran one
+        by one, up to ``chunk`` of them in a unit.
+        """
+        start = self.frontier
+        if start >= self.replay_to:
+            return next_split(start, chunk, self.prompt_length, *self.points)
+        before = self.trail.stop_after(start)
+        if before is not None and not self.trail.stepped(start):
+            return before
+        return next_split(start, chunk, self.replay_to if before is None else before)
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Ledger tokens ``start .. stop - 1``."""

@@ -45,6 +45,7 @@ class Stores:
         self.histories = self.context.histories
         self.rows = layout.rows
         self.slots_per_sequence = layout.slots_per_sequence
+        self.lane_slots = layout.rows * layout.slots_per_sequence
         self._main = self.context.spaces[MAIN]
         tables_of_rows = self._main.tables
         assert tables_of_rows is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision
+from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision, RowStatus
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, Stores
@@ -22,7 +22,8 @@ class RowWork:
     sequence that are not settled.
 
     ``grant`` is None when the pages it has suffice, as in most rounds. ``counted`` says that the
-    device counted what it drew."""
+    device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
+    ``stepped`` that a replay runs them one by one."""
 
     sequence: Sequence
     grant: Reservation | None
@@ -30,6 +31,8 @@ class RowWork:
     start: int
     behind: int
     counted: bool = False
+    fresh_chunk: bool = False
+    stepped: bool = False
 
     @property
     def source_slot(self) -> int:
@@ -73,6 +76,8 @@ class Settlement:
         sequence.frontier += work.executed
         self._stores.commit(sequence.history, sequence.frontier)
         sequence.swap()
+        if work.fresh_chunk:
+            sequence.trail.add(work.start, sequence.frontier)
         self._close(work)
 
     def roll_back(self, work: RowWork) -> None:
@@ -101,6 +106,8 @@ class Settlement:
         tokens: list[tuple[int, ...]] = []
         for work, row, decision in zip(works, rows, decisions, strict=True):
             produced, count = row.token_ids, decision.accepted
+            if row.status is RowStatus.NONFINITE or decision.disposition is Disposition.FAILED:
+                work.sequence.fail()
             if decision.disposition is Disposition.ACCEPT:
                 taken.append(work)
                 tokens.append(produced[:count])

@@ -138,6 +138,8 @@ class ChunkLaunch(SingleUse):
         waited = time.perf_counter() - began
         self._advance(self._row.work)
         broken = any(entry.logprob != entry.logprob for entry in scored)
+        if broken:
+            self._row.work.sequence.fail()
         return Progress(
             sequence=self._row.handle,
             frontier=self._row.work.sequence.frontier,

@@ -64,11 +64,10 @@ class QueuedUnits:
         return DrawnLaunch(UnitKind.PREFILL, [row], draw.finish, draw.wait, draw.logprobs, scores)
 
     def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:
-        work, sequence = row.work, row.work.sequence
-        if work.start < sequence.prompt_length:
-            self._run(work)
+        if row.work.stepped:
+            self._step_through(row.work)
         else:
-            self._step_through(work)
+            self._run(row.work)
         return ChunkLaunch(UnitKind.REPLAY, row, _nothing, advance)
 
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
