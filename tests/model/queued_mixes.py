@@ -75,6 +75,7 @@ class Wanted:
 
 
 def random_mix(random_: random.Random, context: int, most: int) -> list[Wanted]:
+    """Up to ``most`` requests."""
     return [_wanted(random_, context) for _ in range(random_.randint(1, most))]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import ExitStack
 
 import pytest
 
-from ninfer_core.contract.checkpoints import OutputRules
+from ninfer_core.contract.checkpoints import OutputRules, ResumeKind
 from ninfer_core.contract.errors import EngineFailure, RequestError
 from ninfer_core.contract.events import Delta
 from ninfer_core.contract.frontend import ColumnState
@@ -18,9 +19,16 @@ from ninfer_core.testing.fake_frontend import FakeSession
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.program.assemble import generation_program
 from tests.model.late_device import LateDevice
-from tests.model.queued_mixes import MaskedSession, engine_over
+from tests.model.queued_mixes import MaskedSession, Wanted, assert_same, engine_over, run_mix
 
 DRAWN = SamplingParams(temperature=0.9, top_k=40, seed=11, repetition_penalty=1.2)
+PENALISED = SamplingParams(
+    temperature=0.0,
+    seed=0,
+    frequency_penalty=0.5,
+    logit_bias=dict.fromkeys(range(40, 52), 30.0),
+)
+"""Turns round in twelve tokens, so that every count tells."""
 PROMPTS = [[3, 1, 4, 1, 5], list(range(7, 90)), [9, 8], list(range(20, 84))]
 
 
@@ -188,3 +196,54 @@ def test_an_engine_is_closed_in_the_middle_of_its_rounds(build_case, units) -> N
                 handle.result(60.0)
     assert program.capacity().available == program.capacity().total
     program.check()
+
+
+def test_forced_tokens_run_in_a_resume_as_they_ran_before(late, build_case) -> None:
+    results = []
+    eager = build_case("untied").driver(max_context=256, max_concurrency=4, prefill_chunk=32)
+    for driver in (eager, late):
+        for pausing in (False, True):
+            rules = OutputRules(max_new_tokens=100, logprobs=1)
+            row = driver.bind(PROMPTS[1], DRAWN, rules)
+            driver.generate(row, 5)
+            force(driver, row, [(5 * i) % 300 for i in range(41)])
+            driver.decode([row])
+            if pausing:
+                row = resumed(driver, row)
+            for _ in range(8):
+                driver.decode([row])
+            results.append((row.tokens[-8:], row.logprobs[-8:]))
+            driver.finish(row)
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+def resumed(driver, row):
+    """The sequence after a pause and a replay of all it had run."""
+    plan = driver.program.plan_pause(row.handle, ResumeKind.REPLAY)
+    again = dataclasses.replace(row.request, source=driver.pause(row, plan))
+    back = driver.adopt(again)
+    driver.prefill(back)
+    back.tokens, back.logprobs = row.tokens, row.logprobs
+    return back
+
+
+@pytest.mark.parametrize("units", ["queued", "late"])
+def test_penalties_count_forced_tokens_and_none_that_were_drawn_in_vain(build_case, units) -> None:
+    """A spent thinking budget voids the row of the round ahead, whose token was counted."""
+    model, outcomes = build_case("tied").model, []
+    mix = [
+        Wanted(
+            PromptInput(token_ids=PROMPTS[index % 4]),
+            GenerationOptions(
+                sampling=PENALISED,
+                max_new_tokens=40,
+                ignore_eos=True,
+                thinking_budget=budget,
+            ),
+        )
+        for index, budget in enumerate([3, 7, 12, None, 20, 5])
+    ]
+    for kind in ("eager", units):
+        with engine_over(model, kind, max_context=256, max_concurrency=6) as (engine, _):
+            outcomes.append(run_mix(engine, mix, spread=False))
+    assert_same(mix, outcomes[1], outcomes[0])
