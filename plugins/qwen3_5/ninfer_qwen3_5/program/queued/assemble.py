@@ -54,7 +54,7 @@ def build_queued(
     lane.synchronize()
     sizes = LaneSizes(budget.max_concurrency, -(-budget.max_context // 64), model.config.vocab_size)
     tables_bytes = sizes.device_bytes() + round_bytes(sizes.lanes) + _RING_BYTES
-    tables_bytes += feed_bytes(budget.prefill_chunk)
+    tables_bytes += feed_bytes(budget.prefill_chunk, sizes.pages)
     tables_bytes += MaskRing.device_bytes(sizes.lanes, sizes.vocab)
     graphs = budget.max_concurrency * len(Part)
     capacity = plan_capacity(
@@ -136,4 +136,9 @@ def warm_up(
 
 def _pinned_bytes(sizes: LaneSizes, budget: Budget) -> int:
     masks = MaskRing.pinned_bytes(sizes.lanes, sizes.vocab)
-    return sizes.pinned_bytes() + feed_bytes(budget.prefill_chunk) + masks + 2 * _RING_BYTES
+    return (
+        sizes.pinned_bytes()
+        + feed_bytes(budget.prefill_chunk, sizes.pages)
+        + masks
+        + 2 * _RING_BYTES
+    )

@@ -25,13 +25,13 @@ _FEEDS = 4
 _SCALARS = 8
 
 
-def feed_words(chunk: int) -> int:
-    """i32 words of one chunk's inputs: ids, three rows of positions, scalars."""
-    return 4 * chunk + _SCALARS
+def feed_words(chunk: int, pages: int) -> int:
+    """i32 words of one chunk's inputs: ids, three rows of positions, scalars, a block table."""
+    return 4 * chunk + _SCALARS + pages
 
 
-def feed_bytes(chunk: int) -> int:
-    return _FEEDS * 4 * feed_words(chunk) + 4096
+def feed_bytes(chunk: int, pages: int) -> int:
+    return _FEEDS * 4 * feed_words(chunk, pages) + 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ChunkRunner:
         self._lanes = lanes
         self._host_tables = tables
         self._lane = lane
-        words = feed_words(chunk)
+        words = feed_words(chunk, lanes.host_tables.shape[1])
         self._feeds = [
             _Feed(
                 pinned.take(f"feed.{place}", (words,), torch.int32),
@@ -89,19 +89,17 @@ class ChunkRunner:
     ) -> ChunkRun:
         """Enqueue ``tokens`` from position ``start`` on, by the chunk route."""
         self._state.copy_slot(source, target)
-        self._lanes.send_row(self._host_tables, sequence.row)
         return self._enqueue(sequence, tokens, start, target, None)
 
     def step(self, sequence: Sequence, token: int, start: int, source: int, target: int) -> None:
         """Enqueue one token by the decode route."""
-        self._lanes.send_row(self._host_tables, sequence.row)
         self._enqueue(sequence, [token], start, target, source)
 
     def _enqueue(
         self, sequence: Sequence, tokens: list[int], start: int, target: int, source: int | None
     ) -> ChunkRun:
         count = len(tokens)
-        scalars = [sequence.row, start, count, target, source or 0, start + count]
+        scalars = [sequence.row, start, count, target, source or 0, start + count, 0, 0]
         words, feed = self._send(sequence, tokens, start, scalars)
         run = self._forward(words, count, chunk=source is None)
         feed.used = self._lane.record()
@@ -131,7 +129,11 @@ class ChunkRunner:
     def _send(
         self, sequence: Sequence, tokens: list[int], start: int, scalars: list[int]
     ) -> tuple[Tensor, _Feed]:
-        """Pack the inputs and copy them to the device, once the place is free again."""
+        """Pack the inputs and copy them to the device, once the place is free again.
+
+        The block table travels with them: its row on the host may pass to a sequence that shares
+        pages with others before a chunk that nobody waits for has run.
+        """
         import torch
 
         count = len(tokens)
@@ -143,11 +145,15 @@ class ChunkRunner:
         self._next = (self._next + 1) % _FEEDS
         if feed.used is not None:
             feed.used.wait()
-        total = 4 * count + len(scalars)
+        inputs = 4 * count + _SCALARS
+        table = self._lanes.host_tables[sequence.row]
+        total = inputs + table.shape[0]
         feed.pinned[:count] = torch.tensor(tokens, dtype=torch.int32)
         placed = feed.pinned[count : 4 * count].view(3, count)
         placed.copy_(rotary_positions(sequence, start, start + count))
-        feed.pinned[4 * count : total] = torch.tensor(scalars, dtype=torch.int32)
+        feed.pinned[4 * count : inputs] = torch.tensor(scalars, dtype=torch.int32)
+        feed.pinned[inputs:total] = table
         words = feed.device[:total]
         words.copy_(feed.pinned[:total], non_blocking=True)
-        return words, feed
+        self._lanes.take_row(self._host_tables, sequence.row, words[inputs:])
+        return words[:inputs], feed

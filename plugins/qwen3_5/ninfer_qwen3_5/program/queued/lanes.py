@@ -111,9 +111,13 @@ class LaneState:
             self.counts.generated[row].index_add_(0, ids, torch.full_like(ids, amount).int())
 
     def send_row(self, tables: BlockTables, row: int) -> None:
-        """Copy one row of the host's block table whole."""
+        """Copy one row of the host's block table whole, as it is when the lane comes to it."""
+        self.take_row(tables, row, self.host_tables[row])
+
+    def take_row(self, tables: BlockTables, row: int, pages: Tensor) -> None:
+        """Copy one row whole from ``pages`` i32[columns]."""
         self.check_pages(tables.take_row(row))
-        self.tables.block_tables[row].copy_(self.host_tables[row], non_blocking=True)
+        self.tables.block_tables[row].copy_(pages, non_blocking=True)
 
     def check_pages(self, pages: Iterable[int]) -> None:
         """Raise EngineFailure for a page that is none: kernels would follow it anywhere."""
