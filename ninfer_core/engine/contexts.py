@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ninfer_core.contract.checkpoints import (
     Aborted,
     Bound,
+    Captured,
     ContextResult,
     Paused,
     Plan,
@@ -46,7 +47,7 @@ class OpenContext:
 
 
 class ContextDriver:
-    """Runs Bind and Pause, one at a time, and adopts their results as they come."""
+    """Runs Bind, Capture and Pause, one at a time, and adopts their results as they come."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class ContextDriver:
         self._clock = clock
         self.current: OpenContext | None = None
         endings.revoke = self.revoke
+        endings.capturing = self.moves
 
     @property
     def open(self) -> bool:
@@ -88,9 +90,17 @@ class ContextDriver:
         self._transitions.move(record, RequestState.PAUSING)
         self._begin(record, plan, None)
 
+    def capture(self, record: RequestRecord, plan: Plan) -> None:
+        """Start to keep the restore point ``record.capture``, at which the request stands."""
+        self._begin(record, plan, None)
+
+    def moves(self, record: RequestRecord) -> bool:
+        """Whether the open transaction is one of ``record``."""
+        return self.current is not None and self.current.record is record
+
     def revoke(self, record: RequestRecord) -> None:
         """Ask the transaction of ``record`` to undo itself; its result is adopted as usual."""
-        if self.current is not None and self.current.record is record:
+        if self.current is not None and self.moves(record):
             self.current.transaction.cancel()
 
     def advance(self) -> None:
@@ -113,7 +123,9 @@ class ContextDriver:
         self._resources.lease(None)
         record, kind = context.record, context.transaction.kind
         if isinstance(result, Bound) and kind is PlanKind.BIND:
-            self._bound(record, result)
+            self._bound(record, result, context.source)
+        elif isinstance(result, Captured) and kind is PlanKind.CAPTURE:
+            self._captured(record, result)
         elif isinstance(result, Paused) and kind is PlanKind.PAUSE:
             self._paused(record, result)
         elif isinstance(result, Aborted):
@@ -126,30 +138,36 @@ class ContextDriver:
         if doomed is not None:
             self._endings.request(record, doomed)
 
-    def _bound(self, record: RequestRecord, bound: Bound) -> None:
+    def _bound(self, record: RequestRecord, bound: Bound, source: CheckpointRef | None) -> None:
         record.sequence = bound.sequence
         record.bind_aborts = 0
         if record.resume is not None:
             self._resumed(record, bound)
         else:
-            self._admitted(record, bound)
+            self._admitted(record, bound, source)
         state = _STATE_OF_PHASE[bound.phase]
         if state is RequestState.DECODE_READY and record.forced:
             state = RequestState.CONTROL_READY
         self._transitions.move(record, state)
 
-    def _admitted(self, record: RequestRecord, bound: Bound) -> None:
-        record.watch.bound = self._clock()
-        record.watch.cached_tokens = bound.reused_tokens
+    def _admitted(self, record: RequestRecord, bound: Bound, source: CheckpointRef | None) -> None:
+        watch = record.watch
+        watch.bound = self._clock()
+        watch.cached_tokens = bound.reused_tokens
+        watch.reuse_reason = bound.reuse_reason
+        watch.restored_bytes += bound.moved_bytes
         record.started = True
+        self._resources.admitted(record, source)
         self._queue.overtake(record)
         self._metrics.admitted(record)
         record.response.put(
             GenerationStart(
                 prompt_tokens=record.prompt_tokens,
                 reused_tokens=bound.reused_tokens,
-                reuse_reason=bound.reuse_reason,
+                reuse_reason=watch.reuse_reason,
                 notes=record.notes,
+                reuse_point=watch.reuse_point,
+                reuse_tier=watch.reuse_tier,
             )
         )
 
@@ -159,7 +177,14 @@ class ContextDriver:
         record.watch.replays += replayed
         record.watch.restores += not replayed
         record.watch.restored_bytes += bound.moved_bytes
+        self._metrics.resumed(replayed, bound.moved_bytes)
         self._scheduler.protect(record)
+
+    def _captured(self, record: RequestRecord, captured: Captured) -> None:
+        point, record.capture = record.capture, None
+        if point is None:
+            raise EngineFailure("a capture ended that nobody had begun")
+        self._resources.captured(record, point, captured)
 
     def _paused(self, record: RequestRecord, paused: Paused) -> None:
         record.resume = paused.resume
@@ -171,6 +196,9 @@ class ContextDriver:
         self._transitions.move(record, RequestState.PAUSED)
 
     def _undone(self, record: RequestRecord, result: Aborted, source: CheckpointRef | None) -> None:
+        if record.capture is not None:
+            record.capture = None
+            return
         if record.state is RequestState.PAUSING:
             assert record.before_pause is not None
             record.pause_aborts += 1

@@ -15,6 +15,7 @@ from ninfer_core.contract.program import Program
 from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.admission import Admission
 from ninfer_core.engine.capacity_events import CapacityEvents
+from ninfer_core.engine.captures import CaptureDesk
 from ninfer_core.engine.cleanup import Cleanup
 from ninfer_core.engine.contexts import ContextDriver
 from ninfer_core.engine.endings import Endings
@@ -70,13 +71,14 @@ class EngineCore:
         self.metrics = metrics = Metrics()
         self.scheduler = scheduler = Scheduler(lanes)
         self.queue = queue = TicketQueue(reach=lanes)
-        self.resources = resources = ResourceManager(program, policy)
+        self.resources = resources = ResourceManager(program, policy, metrics)
         self.endings = endings = Endings(
             program, scheduler, queue, resources, transitions, events, metrics, clock, self._ended
         )
         self.contexts = contexts = ContextDriver(
             program, scheduler, queue, resources, transitions, events, endings, metrics, clock
         )
+        self.captures = CaptureDesk(scheduler, resources, contexts)
         self.pressure = pressure = Pressure(program, scheduler, resources, contexts)
         self.admission = Admission(scheduler, queue, resources, contexts, pressure, endings, events)
         self.permits = PermitDesk(program, scheduler, pressure, endings, clock)
@@ -84,7 +86,9 @@ class EngineCore:
         accounting = Accounting(scheduler, transitions, metrics, clock)
         self.times = CycleTimes()
         self.rounds = RoundTimings()
-        self.publisher = Publisher(program, accounting, endings, clock, self.times)
+        self.publisher = Publisher(
+            program, accounting, endings, clock, self.times, self.captures.reached
+        )
         self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
         self.cleanup = Cleanup(program, resources, contexts, self.units, transitions)
         self.stopped = False
@@ -96,6 +100,7 @@ class EngineCore:
         self.contexts.advance()
         self.endings.stop_requested()
         self.endings.settle()
+        self.captures.begin()
         self.admission.resume_oldest()
         permitted = self.permits.collect(behind=self.units.round is not None)
         self.admission.admit_fresh()
@@ -146,7 +151,9 @@ class EngineCore:
         self._shut(AvailabilityState.FAILED, failure)
 
     def stats(self) -> EngineStats:
-        return self.metrics.stats(self.scheduler, len(self.queue), self.gate.count)
+        return self.metrics.stats(
+            self.scheduler, len(self.queue), self.gate.count, len(self.resources)
+        )
 
     def round_timings(self) -> tuple[RoundTiming, ...]:
         """Host time of the latest decode rounds, oldest first. From any thread."""

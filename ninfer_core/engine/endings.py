@@ -23,7 +23,8 @@ class Endings:
     """Takes every request to its one end.
 
     ``revoke`` asks the open context transaction of a request to undo itself; the request then
-    ends from where that leaves it. ``on_end`` hears of every end, after it was published.
+    ends from where that leaves it. ``capturing`` says whether that transaction is its capture.
+    ``on_end`` hears of every end, after it was published.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Endings:
         self._requested: deque[RequestRecord] = deque()
         self._finished: deque[RequestRecord] = deque()
         self.revoke: Callable[[RequestRecord], None]
+        self.capturing: Callable[[RequestRecord], bool]
 
     def request(self, record: RequestRecord, ending: Ending) -> None:
         """``record`` must end with ``ending`` at its next stable boundary; the first word wins."""
@@ -67,7 +69,11 @@ class Endings:
 
     def stop(self, record: RequestRecord, ending: Ending) -> None:
         """End ``record`` from the state it is in; nothing happens when it has ended already."""
-        if record.state in RUNNABLE:
+        if record.capture is not None and self.capturing(record):
+            record.doomed = record.doomed or ending
+            self.revoke(record)
+        elif record.state in RUNNABLE:
+            record.capture = None
             self._stop_resident(record, ending)
         elif record.state is RequestState.WAITING:
             self._queue.remove(record)

@@ -27,6 +27,13 @@ class Metrics:
         self._units: Counter[UnitKind] = Counter()
         self._rows_by_batch: Counter[int] = Counter()
         self._pauses = 0
+        self._replays = 0
+        self._restores = 0
+        self._restored_bytes = 0
+        self._reuse: Counter[str] = Counter()
+        self._captures = 0
+        self._kept_ends = 0
+        self._reclaimed = 0
 
     def submitted(self) -> None:
         self._submitted += 1
@@ -34,6 +41,8 @@ class Metrics:
     def admitted(self, record: RequestRecord) -> None:
         self._prompt_tokens += record.prompt_tokens
         self._cached_tokens += record.watch.cached_tokens
+        self._reuse[record.watch.reuse_reason.value] += 1
+        self._restored_bytes += record.watch.restored_bytes
 
     def unit(self, kind: UnitKind, rows: int) -> None:
         self._units[kind] += 1
@@ -46,13 +55,29 @@ class Metrics:
     def paused(self) -> None:
         self._pauses += 1
 
+    def resumed(self, replayed: bool, moved_bytes: int) -> None:
+        self._replays += replayed
+        self._restores += not replayed
+        self._restored_bytes += moved_bytes
+
+    def captured(self) -> None:
+        self._captures += 1
+
+    def kept_end(self) -> None:
+        self._kept_ends += 1
+
+    def reclaimed(self) -> None:
+        self._reclaimed += 1
+
     def finished(self, reason: str) -> None:
         self._finished[reason] += 1
 
     def failed(self, code: str) -> None:
         self._failed[code] += 1
 
-    def stats(self, scheduler: Scheduler, waiting: int, outstanding: int) -> EngineStats:
+    def stats(
+        self, scheduler: Scheduler, waiting: int, outstanding: int, checkpoints: int
+    ) -> EngineStats:
         return EngineStats(
             running=scheduler.running(),
             waiting=waiting,
@@ -69,4 +94,12 @@ class Metrics:
             control_rounds=self._units[UnitKind.CONTROL],
             rows_by_batch=dict(self._rows_by_batch),
             pauses=self._pauses,
+            replays=self._replays,
+            restores=self._restores,
+            restored_bytes=self._restored_bytes,
+            reuse=dict(self._reuse),
+            captures=self._captures,
+            kept_ends=self._kept_ends,
+            reclaimed=self._reclaimed,
+            checkpoints=checkpoints,
         )

@@ -30,13 +30,15 @@ class Pressure:
         self._resources = resources
         self._contexts = contexts
 
-    def reclaim(self, _record: RequestRecord, shortfall: Shortfall) -> bool:
+    def reclaim(self, record: RequestRecord, shortfall: Shortfall) -> bool:
         """Give up some optional cache on the short axis; False when there is none."""
-        return self._resources.reclaim(shortfall)
+        return self._resources.reclaim(shortfall, record.wanted)
 
     def relieve(self, record: RequestRecord, shortfall: Shortfall) -> bool:
         """Free some of the short axis at once; False when nothing is left to give up."""
-        return self._resources.reclaim(shortfall) or self._revoke(record, shortfall.axis)
+        return self._resources.reclaim(shortfall, record.wanted) or self._revoke(
+            record, shortfall.axis
+        )
 
     def pause_for(self, record: RequestRecord) -> bool:
         """Begin to pause the youngest resident that may make way; False when none may.

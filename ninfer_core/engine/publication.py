@@ -52,7 +52,8 @@ class Judged:
 
 
 class Publisher:
-    """Settles flights. A fault in any step leaves the later steps of its whole unit undone."""
+    """Settles flights. ``reached`` hears how far a prompt is read. A fault in any step leaves the
+    later steps of its whole unit undone."""
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class Publisher:
         endings: Endings,
         clock: Callable[[], float],
         times: CycleTimes,
+        reached: Callable[[RequestRecord, int], None],
     ) -> None:
+        self._reached = reached
         self._times = times
         self._program = program
         self._accounting = accounting
@@ -89,6 +92,8 @@ class Publisher:
             self._endings.stop(record, _row_error(progress.status))
         elif self._accounting.chunk(record, progress, last=flight.last):
             self._endings.stop(record, record.limit_reason)
+        elif not flight.last:
+            self._reached(record, progress.frontier)
 
     def _batch(self, flight: Flight, pending: PendingBatch) -> None:
         judged = self._judge_all(flight, pending)

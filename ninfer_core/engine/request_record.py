@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from ninfer_core.contract.checkpoints import OutputRules, ResumeState
 from ninfer_core.contract.errors import DeadlineExceeded, RequestError
 from ninfer_core.contract.events import FinishReason
-from ninfer_core.contract.frontend import OutputSession, PreparedPrompt
+from ninfer_core.contract.frontend import OutputSession, PreparedPrompt, RestorePoint
 from ninfer_core.contract.requests import ConsumerMode, GenerationOptions
 from ninfer_core.contract.resources import CheckpointRef, SequenceHandle
+from ninfer_core.contract.reuse import RestoreKind, ReuseReason, Tier
 from ninfer_core.contract.sampling import SamplingParams, TokenLogprobs
+from ninfer_core.engine.catalogue import Continuation
 from ninfer_core.engine.response import Response
 from ninfer_core.engine.states import RequestState
+from ninfer_core.engine.token_path import TokenPath
 
 Ending = FinishReason | RequestError
 """Why a request ends: with a result, or with an error."""
@@ -36,6 +39,10 @@ class Stopwatch:
     restores: int = 0
     restored_bytes: int = 0
     cached_tokens: int = 0
+    reuse_reason: ReuseReason = ReuseReason.DISABLED
+    reuse_point: RestoreKind | None = None
+    reuse_tier: Tier | None = None
+    captures: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -48,7 +55,10 @@ class RequestRecord:
     ``blocked`` says that the last asked permit was refused, ``permitted`` that one is held now;
     ``flying`` is how many tokens the launched units with this row may produce at most, 0 when it is
     in none; ``held_back`` rows are not launched ahead, so that they can be paused;
-    ``doomed`` is an end that waits for a stable boundary, ``ending`` the end that came.
+    ``capture`` is the restore point at which it stands and may be captured, in no unit until that
+    is settled; ``path`` and ``owner`` are its prompt and its continuation for the cache, ``wanted``
+    the source it would rather start from; ``doomed`` is an end that waits for a stable boundary,
+    ``ending`` the end that came.
     """
 
     request_id: str
@@ -84,6 +94,10 @@ class RequestRecord:
     bind_aborts: int = 0
     pause_aborts: int = 0
     refused_sources: set[CheckpointRef] = field(default_factory=set)
+    capture: RestorePoint | None = None
+    path: TokenPath | None = None
+    owner: Continuation | None = None
+    wanted: CheckpointRef | None = None
     forced: tuple[int, ...] = ()
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -1,52 +1,53 @@
-"""Which checkpoints exist for the engine, where a request starts, and what is given up first.
+"""Where a request starts, what of it is kept, and what is given up first.
 
-Occupancy lives in the Program alone. This catalogue holds references and facts as the Program
-returned them, and never adds anything up.
+Occupancy lives in the Program alone. The catalogue holds references and facts as the Program
+returned them; the policy decides by facts; both are asked when a request is admitted, reaches a
+restore point, ends or lacks room, and never by plain decode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from ninfer_core.contract.cache import CachePolicy, SourceCandidate, Victim
+from ninfer_core.contract.cache import CachePolicy, Demand, SourceCandidate, Victim
 from ninfer_core.contract.checkpoints import (
     BindRequest,
     Captured,
     CheckpointAction,
-    CheckpointFacts,
     Plan,
     ResumeState,
 )
 from ninfer_core.contract.events import FinishReason, ReuseReason
+from ninfer_core.contract.frontend import RestoreKind, RestorePoint
 from ninfer_core.contract.program import PlanOutcome, Program
 from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import CheckpointRef, Shortfall
+from ninfer_core.engine.catalogue import Catalogue, CatalogueEntry, SessionKey
+from ninfer_core.engine.metrics import Metrics
+from ninfer_core.engine.prefix_index import PieceHash
 from ninfer_core.engine.request_record import RequestRecord
+from ninfer_core.engine.saves import Saves
+from ninfer_core.engine.token_path import TokenPath
 
 _AT_ONCE = frozenset({CheckpointAction.DROP_DEVICE, CheckpointAction.DELETE})
 """Actions that need no transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
-    """One checkpoint: the facts the Program stated and the session that left it."""
-
-    facts: CheckpointFacts
-    session_key: str | None
-
-
 class ResourceManager:
     """Chooses sources and victims through the policy and adopts what the Program returns."""
 
-    def __init__(self, program: Program, policy: CachePolicy) -> None:
+    def __init__(
+        self, program: Program, policy: CachePolicy, metrics: Metrics, digest: PieceHash = hash
+    ) -> None:
         self._program = program
         self._policy = policy
-        self._catalogue: dict[CheckpointRef, CatalogueEntry] = {}
+        self._metrics = metrics
         self._leased: CheckpointRef | None = None
+        self.catalogue = Catalogue(digest)
+        self._saves = Saves(program, policy, self.catalogue, self._victims, self._give_up)
 
     def __len__(self) -> int:
-        return len(self._catalogue)
+        return len(self.catalogue)
 
     def plan_bind(
         self, record: RequestRecord, lane: int
@@ -58,11 +59,13 @@ class ResourceManager:
         if record.resume is not None:
             return self._plan(record, lane, record.resume, ReuseReason.NO_MATCH), None
         reason = self._root_reason(record)
+        record.wanted = None
         if reason is ReuseReason.NO_MATCH:
-            for ref in self._ranked(record):
-                outcome = self._plan(record, lane, ref, self._reason(record, ref))
+            for entry in self._ranked(record):
+                record.wanted = record.wanted or entry.ref
+                outcome = self._plan(record, lane, entry.ref, self._reason(record, entry))
                 if isinstance(outcome, Plan):
-                    return outcome, ref
+                    return outcome, entry.ref
         return self._plan(record, lane, None, reason), None
 
     def lease(self, source: CheckpointRef | None) -> None:
@@ -72,30 +75,67 @@ class ResourceManager:
     def forget(self, refs: Iterable[CheckpointRef]) -> None:
         """The Program released these on the way."""
         for ref in refs:
-            self._catalogue.pop(ref, None)
+            self.catalogue.discard(ref)
 
-    def reclaim(self, shortfall: Shortfall) -> bool:
-        """Give up the policy's first victim that frees the short axis; False when there is none."""
+    def admitted(self, record: RequestRecord, source: CheckpointRef | None) -> None:
+        """Book what ``record`` adopted, or why nothing, and tell the policy what was wanted."""
+        if not self._takes_part(record):
+            return
+        entry = self.catalogue[source] if source is not None and source in self.catalogue else None
+        if record.watch.cached_tokens and entry is not None:
+            record.watch.reuse_point = entry.kind
+            record.watch.reuse_tier = min(entry.facts.replicas, default=None)
+        elif record.watch.reuse_reason is ReuseReason.NO_MATCH:
+            record.watch.reuse_reason = self._why_not(record)
+        record.owner = self.catalogue.owner_of(_session(record), entry, record.ticket)
+        self._observe(record, entry)
+
+    def reclaim(self, shortfall: Shortfall, spare: CheckpointRef | None = None) -> bool:
+        """Give up the policy's first victim that frees the short axis, ``spare`` only when there is
+        no other; False when there is none."""
         candidates = list(self._victims(shortfall))
+        if len(candidates) > 1:
+            candidates = [victim for victim in candidates if victim.ref != spare]
         for victim in self._policy.victims(shortfall, candidates) if candidates else ():
-            self._program.drop(victim.ref, victim.action)
-            if victim.action is CheckpointAction.DELETE:
-                del self._catalogue[victim.ref]
+            self._give_up(victim)
             return True
         return False
 
+    def wants_capture(self, record: RequestRecord, frontier: int) -> RestorePoint | None:
+        """The restore point at ``frontier`` of a prompt, if the request takes part in the cache."""
+        if not self._takes_part(record):
+            return None
+        points = record.prepared.restore_points
+        return next((point for point in points if point.frontier == frontier), None)
+
+    def plan_capture(self, record: RequestRecord, point: RestorePoint) -> Plan | None:
+        """A feasible capture that the policy admits, with room made for it from the cache alone."""
+        return self._saves.plan(record, _path(record), point)
+
+    def captured(self, record: RequestRecord, point: RestorePoint, result: Captured) -> None:
+        """Take in a restore point of a resident request."""
+        record.watch.captures += 1
+        self._metrics.captured()
+        self._publish(record, _path(record), point.kind, result)
+
     def release(self, record: RequestRecord) -> None:
-        """End the resident sequence; its end is kept only after a whole, successful output."""
-        result = self._program.finish(record.held_sequence(), keep=self._keeps(record))
+        """End the resident sequence; its end is kept only after a whole, successful output that the
+        policy admits."""
+        keep, path = False, None
+        if self._ended_well(record):
+            path = _path(record).extended(record.tokens)
+            keep = self._saves.admits_end(record, path)
+        result = self._program.finish(record.held_sequence(), keep=keep)
         record.sequence = None
         if isinstance(result, Captured):
-            key = record.prepared.request.cache.session_key
-            self._catalogue[result.checkpoint] = CatalogueEntry(result.facts, key)
+            self._metrics.kept_end()
+            if path is None:
+                path = _path(record).extended(record.tokens)
+            self._publish(record, path, RestoreKind.GENERATION_END, result)
 
     def drop_all(self) -> None:
         """Empty the catalogue, also when the Program refuses one of the references."""
-        refs, self._catalogue = list(self._catalogue), {}
-        for ref in refs:
+        for ref in self.catalogue.clear():
             self._program.drop(ref, CheckpointAction.DELETE)
 
     def _plan(
@@ -117,41 +157,105 @@ class ResourceManager:
             )
         )
 
+    def _takes_part(self, record: RequestRecord) -> bool:
+        mode = record.prepared.request.cache.mode
+        return self._policy.keeps and mode is CacheMode.READ_WRITE
+
     def _root_reason(self, record: RequestRecord) -> ReuseReason:
-        cache = record.prepared.request.cache
-        if not self._policy.keeps or cache.mode is CacheMode.DISABLED:
+        if not self._takes_part(record):
             return ReuseReason.DISABLED
         if record.rules.prompt_logprobs is not None:
             return ReuseReason.LIMITED_BY_SCORING
         return ReuseReason.NO_MATCH
 
-    def _ranked(self, record: RequestRecord) -> list[CheckpointRef]:
-        candidates = []
-        for ref, entry in self._catalogue.items():
-            work = self._program.restore_work(ref, record.prepared)
-            if work is not None and ref not in record.refused_sources:
-                candidates.append(SourceCandidate(ref, entry.facts, work))
-        ranked = self._policy.rank_sources(record.prepared, candidates) if candidates else ()
-        return [candidate.ref for candidate in ranked]
+    def _why_not(self, record: RequestRecord) -> ReuseReason:
+        path = _path(record)
+        if len(path) < 2:
+            return ReuseReason.TOO_SHORT
+        if record.wanted is not None or record.refused_sources:
+            return ReuseReason.NO_ROOM
+        if self.catalogue.was_given_up(path):
+            return ReuseReason.EVICTED
+        other = self.catalogue.elsewhere(path)
+        return ReuseReason.OTHER_TEMPLATE if other else ReuseReason.NO_MATCH
 
-    def _reason(self, record: RequestRecord, ref: CheckpointRef) -> ReuseReason:
-        key = record.prepared.request.cache.session_key
-        own = key is not None and key == self._catalogue[ref].session_key
+    def _ranked(self, record: RequestRecord) -> list[CatalogueEntry]:
+        path = _path(record)
+        owner = self.catalogue.session(_session(record))
+        candidates = []
+        for entry in self.catalogue.on_path(path, len(path) - 1):
+            if entry.ref in record.refused_sources:
+                continue
+            work = self._program.restore_work(entry.ref, record.prepared)
+            if work is not None:
+                own = owner is not None and entry.owner is owner
+                candidates.append(
+                    SourceCandidate(entry.ref, entry.facts, work, own, entry.provenance())
+                )
+        ranked = self._policy.rank_sources(record.prepared, candidates) if candidates else ()
+        return [self.catalogue[candidate.ref] for candidate in ranked]
+
+    def _reason(self, record: RequestRecord, entry: CatalogueEntry) -> ReuseReason:
+        owner = self.catalogue.session(_session(record))
+        own = owner is not None and entry.owner is owner
         return ReuseReason.PRIVATE_CHECKPOINT if own else ReuseReason.SHARED_CHECKPOINT
 
-    def _victims(self, shortfall: Shortfall) -> Iterator[Victim]:
-        for ref, entry in self._catalogue.items():
-            if ref == self._leased:
-                continue
-            for action, frees in self._program.actions(ref).items():
-                if action in _AT_ONCE and frees.amount(shortfall.axis) > 0:
-                    yield Victim(ref, entry.facts, action, frees)
+    def _observe(self, record: RequestRecord, source: CatalogueEntry | None) -> None:
+        """Adopting a point is demand for it, and so is computing across a restore point."""
+        start = record.watch.cached_tokens
+        if source is not None:
+            self._policy.observe(
+                Demand(record.ticket, source.facts.frontier, source.digest, adopted=True)
+            )
+        crossed = [p.frontier for p in record.prepared.restore_points if p.frontier > start]
+        for frontier, digest in _path(record).digests(crossed).items():
+            self._policy.observe(Demand(record.ticket, frontier, digest, adopted=False))
 
-    def _keeps(self, record: RequestRecord) -> bool:
-        whole = isinstance(record.ending, FinishReason)
-        return (
-            self._policy.keeps
-            and whole
-            and record.ending is not FinishReason.CANCELLED
-            and record.prepared.request.cache.mode is CacheMode.READ_WRITE
+    def _publish(
+        self, record: RequestRecord, path: TokenPath, kind: RestoreKind, result: Captured
+    ) -> None:
+        owner = record.owner or self.catalogue.owner_of(_session(record), None, record.ticket)
+        frontier = result.facts.frontier
+        entry = CatalogueEntry(
+            ref=result.checkpoint,
+            facts=result.facts,
+            kind=kind,
+            order=record.ticket,
+            digest=path.digests([frontier])[frontier],
+            owner=owner,
         )
+        self.catalogue.publish(entry, path)
+
+    def _victims(self, shortfall: Shortfall) -> Iterator[Victim]:
+        for entry in self.catalogue:
+            if entry.ref == self._leased:
+                continue
+            for action, frees in self._program.actions(entry.ref).items():
+                if action in _AT_ONCE and frees.amount(shortfall.axis) > 0:
+                    fallback = self.catalogue.fallback(entry.ref)
+                    yield Victim(
+                        entry.ref, entry.facts, action, frees, fallback, entry.provenance()
+                    )
+
+    def _give_up(self, victim: Victim) -> None:
+        self._program.drop(victim.ref, victim.action)
+        self._metrics.reclaimed()
+        if victim.action is CheckpointAction.DELETE:
+            self.catalogue.discard(victim.ref, given_up=True)
+        else:
+            self.catalogue[victim.ref].facts = self._program.facts(victim.ref)
+
+    def _ended_well(self, record: RequestRecord) -> bool:
+        whole = isinstance(record.ending, FinishReason)
+        return whole and record.ending is not FinishReason.CANCELLED and self._takes_part(record)
+
+
+def _path(record: RequestRecord) -> TokenPath:
+    if record.path is None:
+        record.path = TokenPath.of(record.prepared)
+    return record.path
+
+
+def _session(record: RequestRecord) -> SessionKey | None:
+    cache = record.prepared.request.cache
+    return None if cache.session_key is None else (cache.salt, cache.session_key)

@@ -98,4 +98,8 @@ def _timings(watch: Stopwatch) -> Timings:
         restores=watch.restores,
         restored_bytes=watch.restored_bytes,
         cached_tokens=watch.cached_tokens,
+        reuse_reason=watch.reuse_reason,
+        reuse_point=watch.reuse_point,
+        reuse_tier=watch.reuse_tier,
+        captures=watch.captures,
     )

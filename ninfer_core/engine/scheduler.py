@@ -65,14 +65,14 @@ class Scheduler:
 
     def permit_order(self) -> list[RequestRecord]:
         """Residents that need a unit: the protected resume first, then by ticket."""
-        rows = [record for record in self.residents if record.state in RUNNABLE]
+        rows = [r for r in self.residents if r.state in RUNNABLE and r.capture is None]
         if self.protected is not None and self.protected in rows:
             rows.sort(key=lambda record: record is not self.protected)
         return rows
 
     def chunk_order(self) -> list[RequestRecord]:
         """Residents that need a chunk: the protected resume first, then least recently served."""
-        rows = [record for record in self._rotation if record.state in CHUNKED]
+        rows = [r for r in self._rotation if r.state in CHUNKED and r.capture is None]
         if self.protected is not None and self.protected in rows:
             rows.sort(key=lambda record: record is not self.protected)
         return rows
@@ -91,6 +91,7 @@ class Scheduler:
             for record in reversed(self.residents)
             if record.ticket > older_than.ticket
             and record.state in RUNNABLE
+            and record.capture is None
             and record is not self.protected
             and not record.permitted
             and record.pause_aborts < _PAUSE_ATTEMPTS

@@ -23,7 +23,7 @@ class Ticket:
         self.state = state
         self.bypassed = self.pause_aborts = 0
         self.blocked = self.permitted = False
-        self.lane = None
+        self.lane = self.capture = None
 
 
 def spy_launches(harness):
