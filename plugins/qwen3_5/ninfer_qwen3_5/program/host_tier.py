@@ -1,0 +1,156 @@
+"""The host tier: one pinned arena, and the extents in it that hold pages and state images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Rows
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.ops.table import Ops
+from ninfer_core.store.demand import Demand
+from ninfer_core.store.histories import History, HistoryLease
+from ninfer_core.store.host_arena import Extent
+from ninfer_core.store.logical_pages import LogicalPage, PagePin
+from ninfer_core.store.reservations import Reservation
+from ninfer_core.store.units import Unit
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.layout import StateSizes
+from ninfer_qwen3_5.program.stores import MAIN, Stores
+from ninfer_qwen3_5.program.transfers import Transfer, Transfers
+
+if TYPE_CHECKING:
+    from ninfer_core.device.base import Device
+
+
+class HostTier:
+    """Places of images on the host and the copies that fill and read them.
+
+    A page has at most one host extent, whoever shares it, so that what one snapshot saved the next
+    one need not. Extents are charged from the reservation that a transaction holds; they change
+    hands when the copy has landed, and go with the last holder of their page.
+    """
+
+    def __init__(self, stores: Stores, transfers: Transfers) -> None:
+        self.transfers = transfers
+        self._stores = stores
+        self._arena = stores.context.arena
+        self._replicas = stores.context.replicas[MAIN]
+        self._spaces = stores.context.spaces[MAIN]
+
+    def lease(self, history: History, frontier: int) -> HistoryLease:
+        """Keep the pages below ``frontier`` as they are while copies read or replace them."""
+        return self._stores.histories.lease(history, {MAIN: frontier})
+
+    def pages(self, history: History) -> tuple[LogicalPage, ...]:
+        return self._spaces.directory(history.spaces[MAIN])
+
+    def save_demand(self, history: History, frontier: int) -> Demand:
+        """Host extents for a state image and for the pages that no host replica covers yet."""
+        lease = self.lease(history, frontier)
+        missing = len(_off_host(lease))
+        lease.release()
+        sizes = self.transfers.slot_bytes, *[self.transfers.page_bytes] * missing
+        return Demand(host_extents=tuple(sizes))
+
+    def save(self, slot: int, lease: HistoryLease, grant: Reservation) -> Transfer:
+        """Enqueue the copy of a slot and of the leased pages that lack a host replica, into the
+        extents that ``grant`` still holds."""
+        pages = [_unit_of(pin.page).index for pin in _off_host(lease)]
+        return self.transfers.save(slot, pages, grant.extents)
+
+    def publish_saved(self, lease: HistoryLease, grant: Reservation) -> Extent:
+        """The save has landed: pages own their extents, the caller that of the state image."""
+        image = grant.draw_extent()
+        for pin in _off_host(lease):
+            self._replicas.publish_host(pin, grant.draw_extent())
+        return image
+
+    def drop_device(self, pages: Iterable[LogicalPage]) -> int:
+        """Free the device units that nobody uses and the host replaces; says how many."""
+        idle = [page for page in pages if self._replicas.may_drop_device(page)]
+        for page in idle:
+            self._replicas.drop_device(page)
+        return len(idle)
+
+    def load_units(self, history: History) -> int:
+        """Device units that :meth:`receive` takes."""
+        return sum(page.device is None for page in self.pages(history))
+
+    def receive(self, lease: HistoryLease, grant: Reservation) -> list[Unit]:
+        """Destinations of the leased pages that do not lie on the device."""
+        return [self._replicas.receive(grant) for _ in _off_device(lease)]
+
+    def load(self, slot: int, image: Extent, lease: HistoryLease, units: Rows[Unit]) -> Transfer:
+        """Enqueue the copy of a state image and of the leased pages into ``units``."""
+        extents = [image, *(_extent_of(pin.page) for pin in _off_device(lease))]
+        return self.transfers.load(slot, [unit.index for unit in units], extents)
+
+    def publish_loaded(self, lease: HistoryLease, units: Rows[Unit]) -> None:
+        """The load has landed: pages own their units."""
+        for pin, unit in zip(_off_device(lease), units, strict=True):
+            self._replicas.publish_device(pin, unit)
+
+    def discard(self, units: Iterable[Unit]) -> None:
+        """The load was given up; nothing is on its way into ``units``."""
+        for unit in units:
+            self._replicas.discard(unit)
+
+    def drop_host(self, pages: Iterable[LogicalPage]) -> None:
+        """Free the host extents of pages that have one holder, who works on the device."""
+        for page in pages:
+            if page.host is not None and page.refs == 1:
+                self._replicas.drop_host(page)
+
+    def free(self, image: Extent) -> None:
+        """Give the extent of a state image back."""
+        self._arena.free(image)
+
+    def freed_bytes(self, history: History, image: Extent) -> int:
+        """Host bytes that the release of both would give back, if nobody had leased the pages."""
+        own = [page for page in self.pages(history) if page.refs == 1 and page.host is not None]
+        return image.size + sum(_extent_of(page).size for page in own)
+
+
+def open_host_tier(
+    ops: Ops, state: ModelState, device: Device, stores: Stores, sizes: StateSizes, columns: int
+) -> HostTier | None:
+    """The tier over the host bytes of ``stores``; None where it has none.
+
+    Allocates the pinned arena. ``columns`` are the most pages of one sequence. Raises DeviceError
+    when the host lacks the memory, EngineFailure if the tensors are not what ``sizes`` says.
+    """
+    size = stores.context.arena.capacity
+    if not size:
+        return None
+    import torch
+
+    host = device.pinned("host_tier", size).take("images", (size,), torch.uint8)
+    transfers = Transfers(ops, state, device, host, columns)
+    if (transfers.page_bytes, transfers.slot_bytes) != (sizes.page, sizes.slot):
+        raise EngineFailure(
+            f"images of {transfers.page_bytes} and {transfers.slot_bytes} bytes where the layout "
+            f"has {sizes.page} and {sizes.slot}"
+        )
+    transfers.warm_up()
+    return HostTier(stores, transfers)
+
+
+def _off_host(lease: HistoryLease) -> list[PagePin]:
+    return [pin for pin in lease.spaces[MAIN].pins if not pin.page.on_host(pin.columns)]
+
+
+def _off_device(lease: HistoryLease) -> list[PagePin]:
+    return [pin for pin in lease.spaces[MAIN].pins if pin.page.device is None]
+
+
+def _unit_of(page: LogicalPage) -> Unit:
+    if page.device is None:
+        raise EngineFailure(f"page {page.generation} does not lie on the device")
+    return page.device.location
+
+
+def _extent_of(page: LogicalPage) -> Extent:
+    if page.host is None:
+        raise EngineFailure(f"page {page.generation} does not lie on the host")
+    return page.host.location
