@@ -11,7 +11,7 @@ from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
-from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
+from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
 from ninfer_qwen3_5.program.program import TextProgram
 from ninfer_qwen3_5.program.queued.assemble import build_queued
 from ninfer_qwen3_5.program.sampler import Sampler
@@ -57,12 +57,12 @@ def _eager_program(
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
     tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
-    page_bytes, slot_bytes = memory["kv"] // layout.pages, memory["state"] // layout.slots
     units = EagerUnits(
         Executor(model, state, tables),
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
-    stores = Stores(layout, tables, page_bytes, slot_bytes)
+    sizes = state_sizes(model.config, numerics)
+    stores = Stores(layout, tables, sizes.page, sizes.slot)
     limits, keeps = _limits(model, budget, 0), budget.keep_checkpoints
     return TextProgram(limits, stores, state, units, memory, keeps), memory
 

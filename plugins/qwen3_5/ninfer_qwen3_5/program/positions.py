@@ -20,5 +20,5 @@ def rotary_positions(sequence: Sequence, start: int, stop: int) -> Tensor:
         line = torch.arange(start, stop, dtype=torch.int32) + prepared.rope_delta
         return line.expand(3, -1)
     inside = torch.from_numpy(own[:, start:stop])
-    beyond = torch.arange(max(start, prepared.length), stop, dtype=torch.int32)
+    beyond = torch.arange(start + inside.shape[1], stop, dtype=torch.int32)
     return torch.cat([inside, (beyond + prepared.rope_delta).expand(3, -1)], dim=1)

@@ -11,7 +11,7 @@ from ninfer_core.device.base import LaneRole
 from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder
+from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import plan_capacity
 from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
@@ -71,7 +71,8 @@ def build_queued(
     arena = device.arena("tables", tables_bytes)
     pinned = device.pinned("round", _pinned_bytes(sizes, budget))
     lanes = LaneState(sizes, layout.pages, device, arena, pinned)
-    stores = Stores(layout, lanes.host_tables, capacity.page, capacity.state // layout.slots)
+    unit = state_sizes(model.config, numerics)
+    stores = Stores(layout, lanes.host_tables, unit.page, unit.slot)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free
     units = _units(model, state, lanes, stores, device, arena, pinned, budget, held, prepare)
