@@ -88,11 +88,16 @@ def ninfer_kv_formats() -> Iterable[KvFormatEntry]:
 
 @hookimpl
 def ninfer_cache_policies() -> Iterable[CachePolicyEntry]:
-    """Offer the policy that keeps nothing."""
+    """Offer the policy that keeps nothing, and the one that keeps what is likely wanted again."""
     yield CachePolicyEntry(
         name="off",
         summary="Keep no context after a request has ended",
         load="ninfer_core.engine.policies:OffPolicy",
+    )
+    yield CachePolicyEntry(
+        name="reuse",
+        summary="Keep what later requests are likely to start from, within what is free",
+        load="ninfer_core.engine.policies_reuse:ReusePolicy",
     )
 
 

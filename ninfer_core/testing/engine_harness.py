@@ -163,6 +163,7 @@ class EngineHarness:
     def check(self) -> None:
         """Everything that must hold between two cycles."""
         self.program.audit()
+        self._check_cache()
         self._check_places()
         self._check_lanes()
         for tracked in self.requests:
@@ -186,7 +187,8 @@ class EngineHarness:
 
     def check_released(self) -> None:
         """Nothing is held any more, apart from what a test took away itself and kept ends."""
-        ours = {"ballast", *self.program.contexts.checkpoints}
+        contexts = self.program.contexts
+        ours = {"ballast", *contexts.checkpoints, *contexts.shared.segments}
         assert self.program.accounts.owners() <= ours, self.program.accounts.owners()
         assert not self.program.contexts.sequences
         assert not self.program.contexts.paused
@@ -231,14 +233,34 @@ class EngineHarness:
         accounts = self.program.accounts
         others = {o for o in accounts.owners() if accounts.held(o).pages}
         others -= {"ballast", record.sequence}
+        held = record.sequence
+        chain = self.program.contexts.sequence(held).chain if held is not None else None
+        while chain is not None:
+            others, chain = others - {chain}, chain.parent
         assert not others, f"{record.request_id} was given up while {others} hold room"
 
     def _expect_stop(self, tracked: Tracked) -> None:
         if tracked.stop_after_step is None:
             committed = self.program.journal.committed.get(tracked.record.ticket, [])
             tracked.tokens_at_cancel = len(committed)
-            patience = self.program.config.bind_steps + self.program.config.pause_steps
+            config = self.program.config
+            patience = config.bind_steps + config.pause_steps + config.capture_steps
             tracked.stop_after_step = self.steps + patience
+
+    def _check_cache(self) -> None:
+        """The catalogue and the Program know the same checkpoints; a capture gates its request."""
+        contexts, core = self.program.contexts, self.core
+        known = {entry.ref for entry in core.resources.catalogue}
+        assert known == set(contexts.checkpoints), "the catalogue is not what the Program holds"
+        if core.stopped:
+            return
+        frozen = {handle for handle, one in contexts.sequences.items() if one.frozen}
+        gated = {r.sequence for r in core.scheduler.residents if r.capture is not None}
+        capturing = core.contexts.current is not None and contexts.capturing
+        assert not capturing or frozen <= gated, "a capture left its request free"
+        assert not (capturing and core.scheduler.protected), "a capture beside a protected resume"
+        assert not gated or core.contexts.open, "a request waits for a capture that nobody makes"
+        assert not gated & self.program.flying, "a request at a restore point is in a unit"
 
     def _check_places(self) -> None:
         """Capacity is held until the response is done and the consumer has let go, once."""
@@ -280,7 +302,8 @@ class EngineHarness:
         assert not late, f"a cancel was ignored in {record.state}"
         if record.state is RequestState.WAITING and record.queue_deadline is not None:
             assert self.clock() < record.queue_deadline, "waits past its queue deadline"
-        if record.deadline is not None and record.state not in _MOVING:
+        moving = record.state in _MOVING or record.capture is not None
+        if record.deadline is not None and not moving:
             assert self.clock() < record.deadline, "runs past its deadline"
 
     def _check_end(self, tracked: Tracked) -> None:

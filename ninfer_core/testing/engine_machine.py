@@ -154,6 +154,6 @@ class HarnessMachine(RuleBasedStateMachine):
                 need = program.unit_need(record.held_sequence())
                 sequence = program.contexts.sequence(record.held_sequence())
                 pages = program.contexts.pages(sequence.frontier + need.tokens)
-                if pages > program.accounts.held(record.held_sequence()).pages:
+                if pages > program.contexts.held_pages(record.held_sequence()):
                     return True
         return False

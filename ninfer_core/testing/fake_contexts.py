@@ -1,4 +1,4 @@
-"""Bind, pause, keep and drop for the fake Program."""
+"""Bind, capture, pause and keep for the fake Program."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from dataclasses import dataclass
 from ninfer_core.contract.checkpoints import (
     BindRequest,
     Bound,
-    CheckpointFacts,
     ContextResult,
     Paused,
     Plan,
     PlanKind,
     ResumeKind,
     ResumeState,
-    Tier,
 )
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import (
-    CheckpointRef,
     NeverFits,
     ProgramLimits,
     SequenceHandle,
     Shortfall,
 )
 from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
+from ninfer_core.testing.fake_checkpoints import OWNER, CaptureDetail, FakeCheckpoints
 from ninfer_core.testing.fake_faults import FaultPlan
-from ninfer_core.testing.fake_law import EMPTY_STATE, execute
-from ninfer_core.testing.fake_sequences import FakeCheckpoint, FakePaused, FakeSequence
+from ninfer_core.testing.fake_sequences import FakePaused, FakeSequence
+from ninfer_core.testing.fake_sharing import Chain, SharedPages, total
 from ninfer_core.testing.fake_transactions import FakeConfig, FakeTransaction
-
-OWNER = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +52,16 @@ class FakeContexts:
         self.config = config
         self.faults = faults
         self.sequences: dict[SequenceHandle, FakeSequence] = {}
+        self._indices = itertools.count(1)
         self.paused: dict[ResumeState, FakePaused] = {}
-        self.checkpoints: dict[CheckpointRef, FakeCheckpoint] = {}
+        self.shared = SharedPages(accounts)
+        self.kept = FakeCheckpoints(config, accounts, self.shared, self._indices)
+        self.checkpoints = self.kept.all
+        self._joining: Chain = None
         self.current: FakeTransaction | None = None
         self.abort_next: dict[PlanKind, int] = {}
         self._limits = limits
         self._accounts = accounts
-        self._indices = itertools.count(1)
 
     def sequence(self, handle: SequenceHandle) -> FakeSequence:
         if handle not in self.sequences:
@@ -71,6 +70,14 @@ class FakeContexts:
 
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.config.page_tokens)
+
+    def held_pages(self, handle: SequenceHandle) -> int:
+        """Pages of a sequence: its own, and those at its front that others read too."""
+        return self._accounts.held(handle).pages + total(self.sequence(handle).chain)
+
+    @property
+    def capturing(self) -> bool:
+        return self.current is not None and self.current.kind is PlanKind.CAPTURE
 
     def chunk_end(self, sequence: FakeSequence) -> int:
         """Where the next chunk of a prompt or a replay ends, by absolute position."""
@@ -94,7 +101,7 @@ class FakeContexts:
             return NeverFits(POOL, self.pages(request.prepared.length), self.config.pages)
         if sequence.floor_pages > self.config.pages:
             return NeverFits(POOL, sequence.floor_pages, self.config.pages)
-        need = Amount(pages=sequence.floor_pages, slots=1)
+        need = Amount(pages=max(0, sequence.floor_pages - total(sequence.chain)), slots=1)
         kept = self._kept_pages(request.source)
         short = self._accounts.shortfall(need - Amount(pages=kept))
         return short or Plan(PlanKind.BIND, need.vector(), BindDetail(sequence, need))
@@ -121,6 +128,8 @@ class FakeContexts:
             self.current = self._begin_bind(plan.detail)
         elif isinstance(plan.detail, PauseDetail):
             self.current = self._begin_pause(plan.detail)
+        elif isinstance(plan.detail, CaptureDetail):
+            self.current = self.kept.begin_capture(plan.detail, self)
         else:
             raise EngineFailure("a plan of another program was begun")
         return self.current
@@ -128,38 +137,27 @@ class FakeContexts:
     def revoke(self, resume: ResumeState) -> ResumeState:
         paused = self._take_paused(resume)
         self._accounts.give_all(resume)
-        paused.kind = ResumeKind.REPLAY
+        self.shared.leave(paused.chain)
+        paused.chain, paused.kind = None, ResumeKind.REPLAY
         return self._park(paused, Amount())
 
     def discard(self, resume: ResumeState) -> None:
-        self._take_paused(resume)
+        self.shared.leave(self._take_paused(resume).chain)
         self._accounts.give_all(resume)
 
-    def keep(self, handle: SequenceHandle) -> tuple[CheckpointRef, CheckpointFacts]:
-        """Turn a resident sequence into a checkpoint that owns what the sequence owned."""
-        sequence = self.sequences.pop(handle)
-        pages = Amount(pages=self.pages(sequence.frontier), slots=1)
-        facts = CheckpointFacts(
-            frontier=sequence.frontier,
-            coverage={POOL: sequence.frontier},
-            replicas=frozenset({Tier.DEVICE}),
-            recovery_frontier=0,
-            footprint=pages.vector(),
-        )
-        ref = CheckpointRef(OWNER, next(self._indices), 1)
-        lagging = max(0, sequence.frontier - self.config.state_lag)
-        identity = sequence.request.prepared.identity
-        self.checkpoints[ref] = FakeCheckpoint(
-            tuple(sequence.ledger[: sequence.frontier]),
-            execute(EMPTY_STATE, sequence.ledger[:lagging]),
-            lagging,
-            facts,
-            identity.template,
-            identity.salt,
-        )
-        self._accounts.give_all(handle)
-        self._accounts.take(ref, pages)
-        return ref, facts
+    def release(self, handle: SequenceHandle) -> Amount:
+        """End a sequence that leaves nothing."""
+        chain = self.sequences.pop(handle).chain
+        freed = Amount(pages=self.shared.freed(chain))
+        self.shared.leave(chain)
+        return freed + self._accounts.give_all(handle)
+
+    def audit_shared(self) -> None:
+        """Raises AssertionError when shared pages have other users than they count."""
+        users = [sequence.chain for sequence in self.sequences.values()]
+        users += [paused.chain for paused in self.paused.values()]
+        users += [checkpoint.chain for checkpoint in self.checkpoints.values()]
+        self.shared.audit([*users, self._joining])
 
     def _begin_bind(self, detail: BindDetail) -> FakeTransaction:
         sequence, need = detail.sequence, detail.need
@@ -168,9 +166,16 @@ class FakeContexts:
         kept = Amount(pages=self._kept_pages(source))
         if isinstance(source, ResumeState):
             self._accounts.give(source, kept)
+        elif source is not None:
+            self._joining = self.shared.join(sequence.chain)
+            self.kept.leased = source
         self._accounts.take(handle, need)
 
+        def settle() -> None:
+            self._joining = self.kept.leased = None
+
         def apply() -> ContextResult:
+            settle()
             if isinstance(source, ResumeState):
                 self._take_paused(source)
                 self._accounts.give_all(source)
@@ -186,6 +191,8 @@ class FakeContexts:
 
         def undo() -> None:
             self._accounts.give_all(handle)
+            self.shared.leave(self._joining)
+            settle()
             if isinstance(source, ResumeState):
                 self._accounts.take(source, kept)
 
@@ -200,9 +207,12 @@ class FakeContexts:
         def apply() -> ContextResult:
             del self.sequences[handle]
             self._accounts.give_all(handle)
-            holds = need
+            holds, chain = need, None
             if kind is ResumeKind.SNAPSHOT and self.config.snapshot_on_device:
-                holds = Amount(pages=self.pages(sequence.frontier))
+                holds = Amount(pages=self.pages(sequence.frontier) - total(sequence.chain))
+                chain = sequence.chain
+            else:
+                self.shared.leave(sequence.chain)
             paused = FakePaused(
                 sequence.request,
                 sequence.ledger,
@@ -210,6 +220,7 @@ class FakeContexts:
                 sequence.state,
                 sequence.replay_to,
                 kind,
+                chain,
             )
             return Paused(self._park(paused, holds))
 
@@ -227,7 +238,7 @@ class FakeContexts:
             paused.kind,
             paused.frontier,
             len(paused.ledger),
-            holds.vector(),
+            (holds + Amount(pages=total(paused.chain))).vector(),
         )
         self.paused[resume] = paused
         self._accounts.take(resume, holds)
@@ -252,9 +263,8 @@ class FakeContexts:
         ledger = [int(token) for token in request.prepared.token_ids]
         sequence = FakeSequence(request, ledger)
         if source is not None:
-            checkpoint = self.checkpoints.get(source)
-            if checkpoint is None:
-                raise EngineFailure(f"stale checkpoint {source}")
+            checkpoint = self.kept.checkpoint(source)
+            sequence.chain = checkpoint.chain
             sequence.frontier, sequence.state = checkpoint.state_frontier, checkpoint.state
             sequence.replay_to = checkpoint.facts.frontier
         return sequence
@@ -274,7 +284,7 @@ class FakeContexts:
 
 
 def _revived(request: BindRequest, paused: FakePaused) -> FakeSequence:
-    sequence = FakeSequence(request, list(paused.ledger))
+    sequence = FakeSequence(request, list(paused.ledger), chain=paused.chain)
     if paused.kind is ResumeKind.SNAPSHOT:
         sequence.frontier, sequence.state = paused.frontier, paused.state
         sequence.replay_to = paused.replay_to

@@ -102,7 +102,7 @@ class FakeExecution:
         return {row.handle: row for unit in rounds for row in unit.rows}
 
     def _require_pages(self, row: FakeRow) -> None:
-        if self._accounts.held(row.handle).pages < self._contexts.pages(row.sequence.reach):
+        if self._contexts.held_pages(row.handle) < self._contexts.pages(row.sequence.reach):
             raise EngineFailure("a unit runs past the pages of its sequence")
 
     def _run(self, row: FakeRow) -> None:
@@ -235,6 +235,7 @@ class FakeExecution:
     def trim(self, handle: SequenceHandle, held: FakeSequence) -> None:
         reach = held.reach + (held.permit.need.tokens if held.permit is not None else 0)
         keep = max(self._contexts.pages(reach), held.floor_pages)
-        extra = self._accounts.held(handle).pages - keep
+        own = self._accounts.held(handle).pages
+        extra = min(self._contexts.held_pages(handle) - keep, own)
         if extra > 0:
             self._accounts.give(handle, Amount(pages=extra))

@@ -166,8 +166,17 @@ def _show(held: str, tokens: Sequence[int], *, final: bool) -> tuple[str, str]:
     return (shown + held, "") if final else (shown, held)
 
 
+def _restore_points(prompt: PromptInput, length: int) -> tuple[RestorePoint, ...]:
+    given = prompt.chat.template_kwargs.get("points")
+    if given is None:
+        return (RestorePoint(length - 1, RestoreKind.USER_MESSAGE),) if length > 6 else ()
+    points = {frontier: RestoreKind(kind) for frontier, kind in given if 0 < frontier < length}
+    return tuple(RestorePoint(frontier, points[frontier]) for frontier in sorted(points))
+
+
 class FakeFrontend:
-    """Prompts are token ids, or text of which each character is a token.
+    """Prompts are token ids, or text of which each character is a token. ``template_kwargs`` may
+    name a ``template`` and give ``points``, pairs of a frontier and the value of its kind.
 
     A ``response_format`` of kind ``grammar`` has the source ``free``, ``dead:N`` or ``invalid``;
     ``compiling`` blocks compiles while it is cleared; ``compiles`` counts them by source.
@@ -207,16 +216,18 @@ class FakeFrontend:
         array = np.asarray(ids, dtype=np.int32)
         constrained = prompt.response_format.kind == "grammar"
         source = str(prompt.response_format.value)
-        points = (RestorePoint(len(ids) - 1, RestoreKind.USER_MESSAGE),) if len(ids) > 6 else ()
         return PreparedPrompt(
             token_ids=array,
             positions=None,
             rope_delta=0,
             media=(),
             identity=PromptIdentity(
-                hashlib.sha256(array.tobytes()).digest(), (), "fake", prompt.cache.salt
+                hashlib.sha256(array.tobytes()).digest(),
+                (),
+                str(prompt.chat.template_kwargs.get("template", "fake")),
+                prompt.cache.salt,
             ),
-            restore_points=points,
+            restore_points=_restore_points(prompt, len(ids)),
             starts_in=Channel.CONTENT,
             grammar=GrammarSource("grammar", source, "", source.encode()) if constrained else None,
             request=prompt,

@@ -89,13 +89,13 @@ class FakeProgram:
         )
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
-        return self.contexts.checkpoints[ref].facts
+        return self.contexts.kept.checkpoint(ref).facts
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
-        return {CheckpointAction.DELETE: self.facts(ref).footprint}
+        return {CheckpointAction.DELETE: self.contexts.kept.frees(ref).vector()}
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
-        kept = self.contexts.checkpoints[ref]
+        kept = self.contexts.kept.checkpoint(ref)
         ids = prepared.token_ids.tolist()
         same = (kept.template, kept.salt) == (prepared.identity.template, prepared.identity.salt)
         frontier = kept.facts.frontier
@@ -104,10 +104,7 @@ class FakeProgram:
         return RestoreWork(bytes=frontier, operations=1, tokens=len(ids) - frontier)
 
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
-        if ref not in self.contexts.checkpoints:
-            raise EngineFailure(f"stale checkpoint {ref}")
-        del self.contexts.checkpoints[ref]
-        return self.accounts.give_all(ref).vector()
+        return self.contexts.kept.drop(ref).vector()
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         return self.contexts.revoke(resume)
@@ -124,7 +121,8 @@ class FakeProgram:
         return outcome
 
     def plan_capture(self, sequence: SequenceHandle) -> PlanOutcome:
-        return NeverFits("captures", 1, 0)
+        self.faults.check("plan_capture")
+        return self.contexts.kept.plan_capture(sequence, self.contexts.sequence(sequence))
 
     def plan_demote(self, ref: CheckpointRef) -> PlanOutcome:
         return NeverFits("demotions", 1, 0)
@@ -161,7 +159,7 @@ class FakeProgram:
         target = self.contexts.pages(held.reach + need.tokens)
         if target > self.config.pages:
             return NeverFits(POOL, target, self.config.pages)
-        growth = Amount(pages=max(0, target - self.accounts.held(sequence).pages))
+        growth = Amount(pages=max(0, target - self.contexts.held_pages(sequence)))
         short = self.accounts.shortfall(growth)
         if short is not None:
             return short
@@ -220,9 +218,8 @@ class FakeProgram:
         if held.permit is not None or held.in_unit or held.frozen:
             raise EngineFailure("a sequence was ended in the middle of something")
         if keep and held.phase is SequencePhase.DECODE:
-            return Captured(*self.contexts.keep(sequence))
-        del self.contexts.sequences[sequence]
-        return Released(self.accounts.give_all(sequence).vector())
+            return self.contexts.kept.keep(sequence, self.contexts.sequences.pop(sequence))
+        return Released(self.contexts.release(sequence).vector())
 
     def close(self) -> None:
         self.closed = True
@@ -243,6 +240,8 @@ class FakeProgram:
         assert not unused, f"unused permits of {unused}"
         contexts = self.contexts
         living: set[object] = {*contexts.sequences, *contexts.paused, *contexts.checkpoints}
+        living |= set(contexts.shared.segments)
+        contexts.audit_shared()
         if contexts.current is not None:
             living |= self.accounts.owners()
         self.accounts.audit(living | {"ballast"})

@@ -13,6 +13,7 @@ from ninfer_core.contract.checkpoints import (
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Permit
 from ninfer_core.testing.fake_law import EMPTY_STATE, execute, next_token
+from ninfer_core.testing.fake_sharing import Chain
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +23,7 @@ class FakeSequence:
     ``state`` is carried by execution alone, so a replay that skips or repeats a token shows in
     every later token. ``floor_pages`` stay reserved until a resume makes new progress. ``extents``
     are the most tokens of each unit in flight; ``over`` says that the end of the output was
-    accepted.
+    accepted. ``chain`` are full pages at its front that others read too.
     """
 
     request: BindRequest
@@ -34,6 +35,7 @@ class FakeSequence:
     permit: Permit | None = None
     frozen: bool = False
     over: bool = False
+    chain: Chain = None
     extents: list[int] = field(default_factory=list)
 
     @property
@@ -96,11 +98,13 @@ class FakePaused:
     state: int
     replay_to: int
     kind: ResumeKind
+    chain: Chain = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FakeCheckpoint:
-    """A kept end. ``state_frontier`` may lie behind the KV coverage; the gap is replayed."""
+    """A kept frontier. ``state_frontier`` may lie behind the KV coverage; the gap is replayed.
+    ``chain`` are its full pages, which others may read too."""
 
     ledger: tuple[int, ...]
     state: int
@@ -108,6 +112,7 @@ class FakeCheckpoint:
     facts: CheckpointFacts
     template: str
     salt: str | None
+    chain: Chain
 
 
 @dataclass(slots=True)

@@ -1,0 +1,173 @@
+"""The cache policy that keeps what is likely to be wanted again.
+
+Two classes. What different requests have wanted goes last, least recently wanted first; everything
+else goes by the tokens that its loss would cost, per unit of what it frees, the older the cheaper.
+Time is counted in tickets, so that the same requests always lead to the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ninfer_core.contract.cache import (
+    Demand,
+    Provenance,
+    SaveOffer,
+    SourceCandidate,
+    Victim,
+)
+from ninfer_core.contract.frontend import PreparedPrompt, RestoreKind
+from ninfer_core.contract.resources import PAGE_TOKENS, Shortfall
+from ninfer_core.contract.reuse import Tier
+
+MAX_EVIDENCE = 256
+"""Points of which demand is remembered."""
+
+REUSED_SHARE = (3, 4)
+"""How much of what the cache holds of the short axis may be of the reused class."""
+
+LEAST_GAIN = PAGE_TOKENS
+"""Tokens that an automatic save must spare a later prompt."""
+
+HALF_LIFE = 32
+"""Tickets after which an unwanted point is worth half."""
+
+SUPERSEDED = 8
+"""How much less a point is worth whose continuation went on without it."""
+
+BYTES_PER_TOKEN = {Tier.DEVICE: 32 << 20, Tier.HOST: 1 << 20}
+"""Bytes that are moved in the time in which a token of a prompt is read. It only ranks sources."""
+
+OPERATIONS_PER_TOKEN = 8
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Who wanted a point: the first request, how many others since, and the latest."""
+
+    first: int
+    others: int
+    latest: int
+
+
+class ReusePolicy:
+    """Sources by what they cost, victims by what they are worth, saves by what they displace."""
+
+    def __init__(self) -> None:
+        self._evidence: OrderedDict[bytes, Evidence] = OrderedDict()
+        self._now = 0
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def rank_sources(
+        self, prepared: PreparedPrompt, candidates: Sequence[SourceCandidate]
+    ) -> Sequence[SourceCandidate]:
+        """The cheapest way to the end of the prompt first, none that is dearer than the root."""
+        worth = [one for one in candidates if _cost(one) < prepared.length]
+        return sorted(worth, key=_source_order)
+
+    def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
+        """Ordinary ones by tokens lost per unit freed, then the reused by their latest demand."""
+        axis = shortfall.axis
+        reused = self._reused(candidates, axis)
+        ordinary = [one for one in candidates if one.provenance.digest not in reused]
+        wanted = [one for one in candidates if one.provenance.digest in reused]
+        ordinary.sort(
+            key=lambda one: (self._loss(one) / one.frees.amount(axis), *_stable_order(one))
+        )
+        wanted.sort(key=lambda one: (reused[one.provenance.digest], *_stable_order(one)))
+        return [*ordinary, *wanted]
+
+    def admit(self, offer: SaveOffer) -> bool:
+        """Enough tokens gained, and more than the deletions lose. A point that was wanted by
+        several requests may displace reused ones that were wanted longer ago, too."""
+        self._now = max(self._now, offer.order)
+        gain = offer.frontier - offer.fallback
+        least = 1 if offer.kind is RestoreKind.EXPLICIT else LEAST_GAIN
+        if gain < least:
+            return False
+        own = self._latest_reuse(offer.digest, offer.order)
+        if own is not None:
+            return all(self._older(victim, own) for victim in offer.displaces)
+        if any(self._is_reused(victim.provenance) for victim in offer.displaces):
+            return False
+        return gain > sum(self._loss(victim) for victim in offer.displaces)
+
+    def observe(self, demand: Demand) -> None:
+        """Remember that a request wanted a point, adopted or not."""
+        self._now = max(self._now, demand.request)
+        known = self._evidence.pop(demand.digest, None)
+        if known is None:
+            known = Evidence(demand.request, 0, demand.request)
+        elif demand.request != known.latest:
+            known = Evidence(known.first, known.others + 1, demand.request)
+        self._evidence[demand.digest] = known
+        if len(self._evidence) > MAX_EVIDENCE:
+            self._evidence.popitem(last=False)
+
+    def _latest_reuse(self, digest: bytes, left_by: int) -> int | None:
+        """When different requests wanted this point: the latest of them, None without two. The one
+        that left it counts as one of the two."""
+        known = self._evidence.get(digest)
+        if known is None or (known.others == 0 and known.first == left_by):
+            return None
+        return known.latest
+
+    def _is_reused(self, provenance: Provenance) -> bool:
+        left = self._latest_reuse(provenance.digest, provenance.order)
+        return left is not None and not provenance.superseded
+
+    def _reused(self, candidates: Sequence[Victim], axis: str) -> dict[bytes, int]:
+        """Latest demand by digest of the reused class: within its share, but for the newest."""
+        known = {
+            one.provenance.digest: (
+                self._evidence[one.provenance.digest].latest,
+                one.frees.amount(axis),
+            )
+            for one in candidates
+            if self._is_reused(one.provenance)
+        }
+        share, whole = REUSED_SHARE
+        room = sum(one.frees.amount(axis) for one in candidates) * share // whole
+        kept: dict[bytes, int] = {}
+        for digest, (latest, amount) in sorted(known.items(), key=lambda item: -item[1][0]):
+            room -= amount
+            if room < 0 and kept:
+                break
+            kept[digest] = latest
+        return kept
+
+    def _older(self, victim: Victim, latest: int) -> bool:
+        if not self._is_reused(victim.provenance):
+            return True
+        return self._evidence[victim.provenance.digest].latest < latest
+
+    def _loss(self, victim: Victim) -> float:
+        """Tokens that would have to be read again, less the older and when superseded."""
+        provenance = victim.provenance
+        known = self._evidence.get(provenance.digest)
+        touched = max(provenance.order, known.latest if known is not None else 0)
+        age = max(0, self._now - touched)
+        lost = max(0, victim.facts.frontier - victim.fallback) / (1 + age / HALF_LIFE)
+        return lost / SUPERSEDED if provenance.superseded else lost
+
+
+def _cost(one: SourceCandidate) -> float:
+    """Tokens left to read, and what is moved in terms of tokens."""
+    tier = min(one.facts.replicas, default=Tier.DEVICE)
+    moved = one.work.bytes / BYTES_PER_TOKEN[tier]
+    return one.work.tokens + moved + one.work.operations / OPERATIONS_PER_TOKEN
+
+
+def _source_order(one: SourceCandidate) -> tuple[float, int, int, bool, int]:
+    own = not one.own_session
+    return _cost(one), one.work.bytes, -one.facts.frontier, own, -one.provenance.order
+
+
+def _stable_order(one: Victim) -> tuple[int, int, int, str]:
+    """Older first, deeper first, then as they came."""
+    return one.provenance.order, -one.facts.frontier, one.ref.index, one.action.value
