@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
 from ninfer_core.ops.backend import Prepare
+from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
+from ninfer_qwen3_5.program.host_tier import HostTier, open_host_tier
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
 from ninfer_qwen3_5.program.program import TextProgram
 from ninfer_qwen3_5.program.queued.assemble import build_queued
@@ -38,13 +40,17 @@ def generation_program(
     has entered the compute lane, closes with the Program. Without it they run when asked.
     ``prepare`` makes ready the kernels of queued units before the first of them runs.
     """
+    numerics = numerics or Numerics()
     if held is None:
-        return _eager_program(model, budget, device, numerics or Numerics())
-    queued = build_queued(model, budget, device, numerics or Numerics(), held, prepare)
+        return _eager_program(model, budget, device, numerics)
+    queued = build_queued(model, budget, device, numerics, held, prepare)
     memory = queued.memory | {"weights": weight_bytes(model)}
     limits = _limits(model, budget, queued.units.rounds_ahead)
-    keeps = budget.keep_checkpoints
-    return TextProgram(limits, queued.stores, queued.state, queued.units, memory, keeps), memory
+    host = _host_tier(model, queued.state, queued.stores, queued.layout, device, numerics, memory)
+    program = TextProgram(
+        limits, queued.stores, queued.state, queued.units, memory, budget.keep_checkpoints, host
+    )
+    return program, memory
 
 
 def _eager_program(
@@ -62,9 +68,27 @@ def _eager_program(
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
     sizes = state_sizes(model.config, numerics)
-    stores = Stores(layout, tables, sizes.page, sizes.slot)
+    stores = Stores(layout, tables, sizes.page, sizes.slot, budget.host_bytes)
     limits, keeps = _limits(model, budget, 0), budget.keep_checkpoints
-    return TextProgram(limits, stores, state, units, memory, keeps), memory
+    host = _host_tier(model, state, stores, layout, device, numerics, memory)
+    return TextProgram(limits, stores, state, units, memory, keeps, host), memory
+
+
+def _host_tier(
+    model: TextModel,
+    state: ModelState,
+    stores: Stores,
+    layout: Layout,
+    device: Device,
+    numerics: Numerics,
+    memory: Memory,
+) -> HostTier | None:
+    """The host tier that the stores count on, its bytes noted in ``memory``."""
+    sizes = state_sizes(model.config, numerics)
+    host = open_host_tier(model.ops, state, device, stores, sizes, layout.pages_per_sequence)
+    if host is not None:
+        memory["host_tier"] = stores.context.arena.capacity
+    return host
 
 
 def _limits(model: TextModel, budget: Budget, rounds_ahead: int) -> ProgramLimits:

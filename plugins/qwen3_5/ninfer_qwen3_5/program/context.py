@@ -15,13 +15,18 @@ from ninfer_core.contract.checkpoints import (
     ContextResult,
     Paused,
     Plan,
-    PlanKind,
     ResumeKind,
     ResumeState,
+    Transaction,
 )
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.requests import CacheMode
-from ninfer_core.contract.resources import CheckpointRef, SequenceHandle
+from ninfer_core.contract.resources import (
+    CheckpointRef,
+    NeverFits,
+    SequenceHandle,
+    Shortfall,
+)
 from ninfer_core.store.demand import Demand, combine
 from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.histories import History
@@ -30,8 +35,11 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
+from ninfer_qwen3_5.program.host_tier import HostTier
+from ninfer_qwen3_5.program.immediate import ImmediateTransaction
 from ninfer_qwen3_5.program.provenance import Trail
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
+from ninfer_qwen3_5.program.snapshots import SnapshotOf, Snapshots, is_snapshot
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 from ninfer_qwen3_5.program.units import Units
 
@@ -53,42 +61,21 @@ class CaptureOf:
     sequence: SequenceHandle
 
 
-class ImmediateTransaction:
-    """A context transaction whose work is done at its first ``advance``."""
-
-    def __init__(
-        self, kind: PlanKind, work: Callable[[], ContextResult], ended: Callable[[], None]
-    ) -> None:
-        self.kind = kind
-        self._work: Callable[[], ContextResult] | None = work
-        self._ended = ended
-
-    def advance(self) -> ContextResult:
-        """The result, once."""
-        if self._work is None:
-            raise EngineFailure(f"a {self.kind.value} transaction was advanced past its result")
-        work, self._work = self._work, None
-        try:
-            return work()
-        finally:
-            self._ended()
-
-    def cancel(self) -> None:
-        """Before the first ``advance``: the result becomes Aborted. Afterwards nothing is open."""
-        if self._work is not None:
-            kind = self.kind.value
-            self._work = lambda: Aborted(f"the {kind} was cancelled before it started")
-
-
 class Contexts:
     """Installs and removes sequences; at most one transaction is open.
 
     ``keeps`` says that checkpoints are made at all: without it, prompts are cut into chunks as if
-    they had no restore points.
+    they had no restore points. Without a ``host`` tier a pause is always a replay.
     """
 
     def __init__(
-        self, stores: Stores, state: ModelState, units: Units, chunk: int, keeps: bool = False
+        self,
+        stores: Stores,
+        state: ModelState,
+        units: Units,
+        chunk: int,
+        keeps: bool = False,
+        host: HostTier | None = None,
     ) -> None:
         self._stores = stores
         self._chunk = chunk
@@ -102,14 +89,21 @@ class Contexts:
             "sequence", SequenceHandle
         )
         self._paused: HandleTable[PausedSequence, Handle] = HandleTable("paused", Handle)
+        self.snapshots = None if host is None else Snapshots(host, stores, state, units, self)
 
-    def begin(self, plan: Plan) -> ImmediateTransaction:
+    def begin(self, plan: Plan) -> Transaction:
         """Open the planned transaction. Raises EngineFailure while another one is open."""
         if self._open:
             raise EngineFailure("a context transaction began while another one was open")
         plan.consume()
         detail = plan.detail
         work: Callable[[], ContextResult]
+        if isinstance(detail, SnapshotOf):
+            self._open = True
+            return self._host_tier().pause(detail.sequence, self._end)
+        if isinstance(detail, BindRequest) and is_snapshot(detail.source):
+            self._open = True
+            return self._host_tier().resume(detail, self._end)
         if isinstance(detail, BindRequest):
             work = partial(self._bind, detail)
         elif isinstance(detail, SequenceHandle):
@@ -121,11 +115,28 @@ class Contexts:
         self._open = True
         return ImmediateTransaction(plan.kind, work, self._end)
 
-    def discard(self, resume: ResumeState) -> None:
-        self._paused.remove(resume)
+    def new_order(self) -> int:
+        """A number that no binding had before."""
+        return next(self._orders)
 
-    def require_paused(self, resume: ResumeState) -> None:
+    def discard(self, resume: ResumeState) -> None:
+        if is_snapshot(resume):
+            self._host_tier().release(resume)
+        else:
+            self._paused.remove(resume)
+
+    def revoke(self, resume: ResumeState) -> ResumeState:
+        """A snapshot becomes a replay and gives up what it held; a replay is one already."""
+        if is_snapshot(resume):
+            return self._park(self._host_tier().release(resume))
         self._paused.get(resume)
+        return resume
+
+    def plan_snapshot(self, handle: SequenceHandle) -> Plan | Shortfall | NeverFits:
+        """The plan to pause a resident sequence in no unit by copying it to the host."""
+        if self.snapshots is None:
+            return NeverFits("host_bytes", 1, 0)
+        return self.snapshots.plan_pause(handle)
 
     def remove(self, handle: SequenceHandle) -> Demand:
         """Release everything a resident sequence holds; returns how much that was."""
@@ -159,6 +170,8 @@ class Contexts:
     def close(self) -> None:
         """Release every sequence, whatever holds it, and every checkpoint; handles given out before
         are stale then."""
+        if self.snapshots is not None:
+            self.snapshots.close()
         self.checkpoints.close()
         for sequence in self.sequences.values():
             self._release(sequence)
@@ -175,9 +188,16 @@ class Contexts:
     def _end(self) -> None:
         self._open = False
 
+    def _host_tier(self) -> Snapshots:
+        if self.snapshots is None:
+            raise EngineFailure("a snapshot came to a program without a host tier")
+        return self.snapshots
+
     def bind_demand(self, request: BindRequest) -> Demand:
         """The state slots; for a resume every page up to the end of its first new unit, for a
         checkpoint the page that its partial last one is copied to."""
+        if is_snapshot(request.source):
+            return self._host_tier().resume_demand(request)
         slots = Demand({STATE: self._stores.slots_per_sequence})
         if isinstance(request.source, CheckpointRef):
             return combine([slots, self.checkpoints.fork_demand(request.source)])
@@ -209,7 +229,10 @@ class Contexts:
         """Tokens that a resume must hold from the start; 0 for a sequence from root."""
         if not isinstance(request.source, ResumeState):
             return 0
-        frontier = self._paused.get(request.source).frontier
+        return self.reach_from(request, self._paused.get(request.source).frontier)
+
+    def reach_from(self, request: BindRequest, frontier: int) -> int:
+        """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
         if frontier >= request.prepared.length:
             return frontier + 1
         return next_split(frontier, self._chunk, request.prepared.length, *self._points(request))
@@ -261,13 +284,13 @@ class Contexts:
 
     def _pause(self, handle: SequenceHandle) -> ContextResult:
         sequence = self.sequences.get(handle)
-        ledger = sequence.ledger_length
+        self.remove(handle)
+        return Paused(self._park(sequence))
+
+    def _park(self, sequence: Sequence) -> ResumeState:
+        """Keep what a replay of a sequence needs, which holds nothing any more."""
         frontier = max(sequence.frontier, sequence.replay_to)
         past = PausedSequence(sequence.request, tuple(sequence.generated), frontier, sequence.trail)
-        self.remove(handle)
         made = self._paused.insert(past)
-        return Paused(_replay_state(made, frontier, ledger))
-
-
-def _replay_state(made: Handle, frontier: int, ledger: int) -> ResumeState:
-    return ResumeState(made.owner, made.index, made.generation, ResumeKind.REPLAY, frontier, ledger)
+        kind, ledger = ResumeKind.REPLAY, sequence.ledger_length
+        return ResumeState(made.owner, made.index, made.generation, kind, frontier, ledger)

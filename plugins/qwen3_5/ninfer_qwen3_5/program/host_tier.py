@@ -51,7 +51,7 @@ class HostTier:
         missing = len(_off_host(lease))
         lease.release()
         sizes = self.transfers.slot_bytes, *[self.transfers.page_bytes] * missing
-        return Demand(host_extents=tuple(sizes))
+        return Demand(host_extents=tuple(self._arena.rounded(size) for size in sizes))
 
     def save(self, slot: int, lease: HistoryLease, grant: Reservation) -> Transfer:
         """Enqueue the copy of a slot and of the leased pages that lack a host replica, into the
@@ -97,9 +97,9 @@ class HostTier:
             self._replicas.discard(unit)
 
     def drop_host(self, pages: Iterable[LogicalPage]) -> None:
-        """Free the host extents of pages that have one holder, who works on the device."""
+        """Free the host extents of pages that lie on the device as well."""
         for page in pages:
-            if page.host is not None and page.refs == 1:
+            if page.host is not None and page.on_device(page.protected):
                 self._replicas.drop_host(page)
 
     def free(self, image: Extent) -> None:

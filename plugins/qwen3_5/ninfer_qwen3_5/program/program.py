@@ -18,6 +18,7 @@ from ninfer_core.contract.checkpoints import (
     ResumeKind,
     ResumeState,
     SequencePhase,
+    Transaction,
 )
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import MaskProvider, PreparedPrompt
@@ -45,7 +46,8 @@ from ninfer_core.contract.units import (
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
-from ninfer_qwen3_5.program.context import CaptureOf, Contexts, ImmediateTransaction
+from ninfer_qwen3_5.program.context import CaptureOf, Contexts
+from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
@@ -72,14 +74,17 @@ class TextProgram:
         units: Units,
         device_bytes: Mapping[str, int],
         keeps: bool = False,
+        host: HostTier | None = None,
     ) -> None:
         self._limits = limits
         self._stores = stores
         self._units = units
         self._device_bytes = dict(device_bytes)
-        self._contexts = Contexts(stores, state, units, limits.prefill_chunk, keeps)
+        self._contexts = Contexts(stores, state, units, limits.prefill_chunk, keeps, host)
         self._checkpoints = self._contexts.checkpoints
         self._settlement = Settlement(stores, units)
+        if self._contexts.snapshots is not None:
+            stores.spare = self._contexts.snapshots.trim
 
     @property
     def limits(self) -> ProgramLimits:
@@ -92,6 +97,8 @@ class TextProgram:
         """Raise StoreInvariantError if any ledger contradicts itself."""
         self._stores.context.check()
         self._checkpoints.check()
+        if self._contexts.snapshots is not None:
+            self._contexts.snapshots.check()
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
         return self._checkpoints.facts(ref)
@@ -110,10 +117,8 @@ class TextProgram:
         if not self._contexts.may_keep(self._idle(sequence)):
             return NeverFits("checkpoints", 1, 0)
         demand = Demand({STATE: 1})
-        short = self._stores.context.ledger.shortfall(demand)
-        if short is not None:
-            return short.first.refusal()
-        return Plan(PlanKind.CAPTURE, vector(demand), CaptureOf(sequence))
+        refusal = self._stores.refusal(demand)
+        return refusal or Plan(PlanKind.CAPTURE, vector(demand), CaptureOf(sequence))
 
     def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
         """There is no host tier to move it to."""
@@ -121,9 +126,7 @@ class TextProgram:
         return NeverFits("host_bytes", 1, 0)
 
     def revoke(self, resume: ResumeState) -> ResumeState:
-        """Pauses are replays already, so that nothing is held that could be given up."""
-        self._contexts.require_paused(resume)
-        return resume
+        return self._contexts.revoke(resume)
 
     def discard(self, resume: ResumeState) -> None:
         self._contexts.discard(resume)
@@ -143,20 +146,18 @@ class TextProgram:
         if isinstance(request.source, CheckpointRef):
             self._require_source(request, request.source)
         demand = self._contexts.bind_demand(request)
-        short = self._stores.context.ledger.shortfall(demand)
-        if short is not None:
-            return short.first.refusal()
-        return Plan(PlanKind.BIND, vector(demand), request)
+        refusal = self._stores.refusal(demand)
+        return refusal or Plan(PlanKind.BIND, vector(demand), request)
 
     def plan_pause(
         self, sequence: SequenceHandle, kind: ResumeKind
     ) -> Plan | Shortfall | NeverFits:
         self._idle(sequence)
         if kind is ResumeKind.SNAPSHOT:
-            return NeverFits("host_bytes", 1, 0)
+            return self._contexts.plan_snapshot(sequence)
         return Plan(PlanKind.PAUSE, ResourceVector(), sequence)
 
-    def begin(self, plan: Plan) -> ImmediateTransaction:
+    def begin(self, plan: Plan) -> Transaction:
         return self._contexts.begin(plan)
 
     def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:

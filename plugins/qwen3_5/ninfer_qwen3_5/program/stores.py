@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ninfer_core.contract.errors import EngineFailure
@@ -14,7 +14,7 @@ from ninfer_core.contract.resources import (
     Shortfall,
 )
 from ninfer_core.store.context_store import ContextStore, StoreLayout
-from ninfer_core.store.demand import Demand
+from ninfer_core.store.demand import Demand, Shortfalls
 from ninfer_core.store.histories import History
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.units import Plane
@@ -30,7 +30,14 @@ STATE = "state_slots"
 class Stores:
     """The context store, the free execution rows, and the contract's view of both."""
 
-    def __init__(self, layout: Layout, tables: Tensor, page_bytes: int, slot_bytes: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        tables: Tensor,
+        page_bytes: int,
+        slot_bytes: int,
+        host_bytes: int = 0,
+    ) -> None:
         storage = cast("Any", tables.numpy())
         self.context = ContextStore(
             StoreLayout(
@@ -38,6 +45,7 @@ class Stores:
                 {STATE: (Plane(STATE, 0, layout.slots, slot_bytes),)},
                 layout.rows,
                 layout.pages_per_sequence,
+                host_bytes,
             ),
             {MAIN: storage},
         )
@@ -51,6 +59,8 @@ class Stores:
         assert tables_of_rows is not None
         self.tables = tables_of_rows
         self._free_rows = list(range(layout.rows))
+        self.spare: Callable[[], int] = _nothing
+        """Frees what is held without need and says how much; called before anything is refused."""
 
     def take_row(self) -> int:
         """The lowest free execution row: of block tables, token counts and sampling settings."""
@@ -72,16 +82,36 @@ class Stores:
     def reserve(self, demand: Demand) -> Reservation | Shortfall | NeverFits:
         """All of ``demand`` or the first axis that lacks it."""
         ledger = self.context.ledger
-        answer = ledger.never_fits(demand) or ledger.reserve(demand)
-        if isinstance(answer, (Reservation, NeverFits)):
+        never = ledger.never_fits(demand)
+        if never is not None:
+            return never
+        answer = ledger.reserve(demand)
+        if isinstance(answer, Shortfalls) and self.spare():
+            answer = ledger.reserve(demand)
+        return answer if isinstance(answer, Reservation) else answer.first.refusal()
+
+    def refusal(self, demand: Demand) -> Shortfall | NeverFits | None:
+        """Why :meth:`reserve` would not grant ``demand`` now; None if it would."""
+        answer = self.reserve(demand)
+        if not isinstance(answer, Reservation):
             return answer
-        return answer.first.refusal()
+        answer.settle()
+        return None
 
     def capacity(self, resident: int, device_bytes: Mapping[str, int]) -> CapacitySummary:
-        pages, slots = (self.context.occupancy()[name] for name in (MAIN, STATE))
+        occupancy, arena = self.context.occupancy(), self.context.arena
+        pages, slots = occupancy[MAIN], occupancy[STATE]
         return CapacitySummary(
-            total=ResourceVector(state_slots=slots.capacity, pages={MAIN: pages.capacity}),
-            available=ResourceVector(state_slots=slots.available, pages={MAIN: pages.available}),
+            total=ResourceVector(
+                state_slots=slots.capacity,
+                host_bytes=arena.capacity,
+                pages={MAIN: pages.capacity},
+            ),
+            available=ResourceVector(
+                state_slots=slots.available,
+                host_bytes=arena.free_bytes,
+                pages={MAIN: pages.available},
+            ),
             resident=resident,
             device_bytes=device_bytes,
         )
@@ -90,5 +120,11 @@ class Stores:
 def vector(demand: Demand) -> ResourceVector:
     """A demand in the contract's terms."""
     return ResourceVector(
-        state_slots=demand.units.get(STATE, 0), pages={MAIN: demand.units.get(MAIN, 0)}
+        state_slots=demand.units.get(STATE, 0),
+        host_bytes=sum(demand.host_extents),
+        pages={MAIN: demand.units.get(MAIN, 0)},
     )
+
+
+def _nothing() -> int:
+    return 0

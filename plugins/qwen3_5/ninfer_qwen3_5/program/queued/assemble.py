@@ -72,7 +72,7 @@ def build_queued(
     pinned = device.pinned("round", _pinned_bytes(sizes, budget))
     lanes = LaneState(sizes, layout.pages, device, arena, pinned)
     unit = state_sizes(model.config, numerics)
-    stores = Stores(layout, lanes.host_tables, unit.page, unit.slot)
+    stores = Stores(layout, lanes.host_tables, unit.page, unit.slot, budget.host_bytes)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free
     units = _units(model, state, lanes, stores, device, arena, pinned, budget, held, prepare)

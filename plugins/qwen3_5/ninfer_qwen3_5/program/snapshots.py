@@ -1,0 +1,176 @@
+"""Snapshots: paused sequences whose state and pages wait on the host, to go on where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard
+
+from ninfer_core.contract.checkpoints import (
+    BindRequest,
+    Plan,
+    PlanKind,
+    ResumeKind,
+    ResumeState,
+)
+from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.resources import NeverFits, ResourceVector, SequenceHandle, Shortfall
+from ninfer_core.store.demand import Demand
+from ninfer_core.store.handles import Handle, HandleTable
+from ninfer_core.store.host_arena import Extent
+from ninfer_core.store.logical_pages import LogicalPage
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.copying import CopyTransaction, Gate
+from ninfer_qwen3_5.program.host_tier import HostTier
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.snapshot_moves import Pausing, Resuming
+from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
+from ninfer_qwen3_5.program.units import Units
+
+
+class Residents(Protocol):
+    """Who keeps the sequences that snapshots are made of and turn into."""
+
+    @property
+    def sequences(self) -> HandleTable[Sequence, SequenceHandle]: ...
+
+    def new_order(self) -> int:
+        """A number that no binding had before."""
+        ...
+
+    def reach_from(self, request: BindRequest, frontier: int) -> int:
+        """Tokens that a resume must hold from the start, which executed ``frontier`` before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The sequence as it stood, its history frozen at the frontier and all of it on the host, and
+    the extent of its state image. The slots and the row that the sequence names are not its own
+    any more."""
+
+    sequence: Sequence
+    image: Extent
+
+    @property
+    def reached(self) -> int:
+        """The deepest frontier that it ever had."""
+        return max(self.sequence.frontier, self.sequence.replay_to)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOf:
+    """The plan to pause a resident sequence into a snapshot."""
+
+    sequence: SequenceHandle
+
+
+class Snapshots:
+    """Makes them, gives them up, and makes them resident again."""
+
+    def __init__(
+        self, tier: HostTier, stores: Stores, state: ModelState, units: Units, residents: Residents
+    ) -> None:
+        self.tier = tier
+        self.stores = stores
+        self.state = state
+        self.units = units
+        self.residents = residents
+        self.table: HandleTable[Snapshot, Handle] = HandleTable("snapshot", Handle)
+        self._gate: Gate = Gate()
+        self._open: CopyTransaction | None = None
+
+    def pause_demand(self, sequence: Sequence) -> Demand:
+        """Host extents of the state image and of the pages that have none yet."""
+        return self.tier.save_demand(sequence.history, sequence.frontier)
+
+    def resume_demand(self, request: BindRequest) -> Demand:
+        """State slots, a device page for each that has none, and those up to the end of the first
+        new unit. What may be trimmed is trimmed before it is counted."""
+        self.trim()
+        kept = self.get(request.source)
+        history, at = kept.sequence.history, {MAIN: kept.sequence.frontier}
+        pages = self.tier.load_units(history)
+        pages += self.stores.growth(history, self.residents.reach_from(request, kept.reached))
+        pages += self.stores.histories.activation_demand(history, at).units.get(MAIN, 0)
+        return Demand({STATE: self.stores.slots_per_sequence, MAIN: pages})
+
+    def plan_pause(self, handle: SequenceHandle) -> Plan | Shortfall | NeverFits:
+        demand = self.pause_demand(self.residents.sequences.get(handle))
+        refusal = self.stores.refusal(demand)
+        return refusal or Plan(PlanKind.PAUSE, vector(demand), SnapshotOf(handle))
+
+    def pause(self, handle: SequenceHandle, ended: Callable[[], None]) -> CopyTransaction:
+        return self._opened(Pausing(self, handle), ended)
+
+    def resume(self, request: BindRequest, ended: Callable[[], None]) -> CopyTransaction:
+        return self._opened(Resuming(self, request), ended)
+
+    def get(self, resume: object) -> Snapshot:
+        """Raises StaleHandleError, an EngineFailure, for one that is gone."""
+        if not isinstance(resume, ResumeState):
+            raise EngineFailure(f"{resume!r} is no paused sequence")
+        return self.table.get(resume)
+
+    def keep(self, sequence: Sequence, image: Extent) -> ResumeState:
+        """Take over a sequence of which all is on the host."""
+        kept = Snapshot(sequence, image)
+        made = self.table.insert(kept)
+        return ResumeState(
+            made.owner,
+            made.index,
+            made.generation,
+            ResumeKind.SNAPSHOT,
+            kept.reached,
+            sequence.ledger_length,
+            ResourceVector(host_bytes=self.tier.freed_bytes(sequence.history, image)),
+        )
+
+    def release(self, resume: ResumeState) -> Sequence:
+        """Free all that a snapshot holds; what is left is its record."""
+        kept = self.table.remove(resume)
+        self._release(kept)
+        return kept.sequence
+
+    def trim(self) -> int:
+        """Free device pages that only snapshots hold, which have them on the host too: those that
+        were shared when the snapshot was made. Says how many."""
+        pages = (page for kept in self.table.values() for page in self._pages(kept))
+        return self.tier.drop_device([page for page in pages if page.refs == 1])
+
+    def close(self) -> None:
+        """End the open transaction and release every snapshot."""
+        if self._open is not None:
+            self._open.abandon()
+        for kept in self.table.values():
+            self._release(kept, shared=False)
+        self.table = HandleTable("snapshot", Handle)
+
+    def check(self) -> None:
+        """Raise StoreInvariantError if a snapshot is not whole on the host."""
+        self.table.check()
+        self._gate.check()
+
+    def drop_host(self, pages: Iterable[LogicalPage]) -> None:
+        """Free the host replicas of pages on the device that no snapshot holds."""
+        held = {page.generation for kept in self.table.values() for page in self._pages(kept)}
+        self.tier.drop_host(page for page in pages if page.generation not in held)
+
+    def _opened(self, work: Pausing | Resuming, ended: Callable[[], None]) -> CopyTransaction:
+        self._open = CopyTransaction(work, self._gate, self.stores, ended)
+        return self._open
+
+    def _pages(self, kept: Snapshot) -> tuple[LogicalPage, ...]:
+        return self.tier.pages(kept.sequence.history)
+
+    def _release(self, kept: Snapshot, *, shared: bool = True) -> None:
+        pages = self._pages(kept)
+        self.stores.histories.release(kept.sequence.history)
+        self.tier.free(kept.image)
+        if shared:
+            self.drop_host(page for page in pages if page.alive)
+
+
+def is_snapshot(source: object) -> TypeGuard[ResumeState]:
+    """Whether a request's source, or a paused state, is a snapshot."""
+    return isinstance(source, ResumeState) and source.kind is ResumeKind.SNAPSHOT
