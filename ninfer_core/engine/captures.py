@@ -15,7 +15,7 @@ from ninfer_core.engine.states import RequestState
 
 
 class CaptureDesk:
-    """Requests that stand at a restore point, in the order in which they came there."""
+    """``waiting`` are requests that stand at a restore point, in the order in which they came."""
 
     def __init__(
         self, scheduler: Scheduler, resources: ResourceManager, contexts: ContextDriver
@@ -23,7 +23,7 @@ class CaptureDesk:
         self._scheduler = scheduler
         self._resources = resources
         self._contexts = contexts
-        self._waiting: list[RequestRecord] = []
+        self.waiting: list[RequestRecord] = []
 
     def reached(self, record: RequestRecord, frontier: int) -> None:
         """The prompt of ``record`` is read and committed up to ``frontier``."""
@@ -31,12 +31,12 @@ class CaptureDesk:
             return
         record.capture = self._resources.wants_capture(record, frontier)
         if record.capture is not None:
-            self._waiting.append(record)
+            self.waiting.append(record)
 
     def begin(self) -> None:
         """Start what is due, as far as one transaction at a time allows."""
-        while self._waiting and not self._contexts.open:
-            record = self._waiting.pop(0)
+        while self.waiting and not self._contexts.open:
+            record = self.waiting.pop(0)
             if record.capture is not None and record.state is RequestState.PREFILL:
                 self._capture(record)
 

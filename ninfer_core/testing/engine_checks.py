@@ -6,14 +6,20 @@ from collections.abc import Callable
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Delta, FinishReason, GenerationEvent, GenerationStart
+from ninfer_core.engine.core import EngineCore
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.response import Response, Terminal
+from ninfer_core.engine.states import RUNNABLE, RequestState
 from ninfer_core.testing.fake_law import (
     CLOSE_TOKENS,
     EMPTY_STATE,
     execute,
     next_token,
 )
+from ninfer_core.testing.fake_program import FakeProgram
+
+MOVING = frozenset({RequestState.MATERIALIZING, RequestState.PAUSING})
+"""In a context transaction that takes the request in or out."""
 
 
 class CheckedResponse(Response):
@@ -85,3 +91,40 @@ def check_law(record: RequestRecord, burst: int, vocab: int) -> None:
     assert most is None or len(record.tokens) <= most, "went on without its mask"
     may_be_open = budget is None or len(record.tokens) <= max(budget, 1) + burst
     assert closed or may_be_open, "closing was never forced"
+
+
+def check_cache(core: EngineCore, program: FakeProgram) -> None:
+    """The catalogue and the Program know the same checkpoints; a capture gates its request."""
+    contexts = program.contexts
+    known = {entry.ref for entry in core.resources.catalogue}
+    assert known == set(contexts.checkpoints), "the catalogue is not what the Program holds"
+    if core.stopped:
+        return
+    gated = [r for r in core.scheduler.residents if r.capture is not None]
+    current = core.contexts.current
+    capturing = current.record if current is not None and contexts.capturing else None
+    assert capturing is None or capturing in gated, "a capture left its request free"
+    assert capturing is None or not core.scheduler.protected, "a capture beside a resume"
+    for record in gated:
+        due = record in core.captures.waiting
+        assert due or record is capturing, "a request waits for a capture that nobody makes"
+        assert not record.flying, "a request at a restore point is in a unit"
+
+
+def check_lanes(core: EngineCore, program: FakeProgram) -> None:
+    """Residents, lanes and sequences belong to each other, one to one."""
+    if core.stopped:
+        return
+    residents = core.scheduler.residents
+    lanes = [record.lane for record in residents]
+    assert len(set(lanes)) == len(lanes) <= program.limits.max_concurrency
+    assert None not in lanes
+    free = core.scheduler.lanes - len(lanes)
+    assert (core.scheduler.free_lane is not None) == (free > 0), "a lane is lost"
+    bound = [r for r in residents if r.sequence is not None]
+    assert len(bound) == len(program.contexts.sequences), "a sequence has no request"
+    in_flight = {r.sequence for r in residents if r.flying}
+    assert in_flight == program.flying, "a row in flight has no request"
+    finished = [r for r in residents if r.state not in RUNNABLE | MOVING]
+    assert all(r.flying for r in finished), "a finished request keeps its lane"
+    assert all(r.response.done for r in finished), "an end waits for a round ahead"

@@ -20,7 +20,13 @@ from ninfer_core.engine.policies import OffPolicy
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.response import Response
 from ninfer_core.engine.states import RUNNABLE, RequestState
-from ninfer_core.testing.engine_checks import CheckedResponse, check_law
+from ninfer_core.testing.engine_checks import (
+    MOVING,
+    CheckedResponse,
+    check_cache,
+    check_lanes,
+    check_law,
+)
 from ninfer_core.testing.fake_clock import FakeClock
 from ninfer_core.testing.fake_faults import FaultPlan
 from ninfer_core.testing.fake_frontend import FakeFrontend, text_of
@@ -29,7 +35,6 @@ from ninfer_core.testing.fake_program import FakeProgram
 from ninfer_core.testing.fake_transactions import FakeConfig
 
 Edge = tuple[RequestState, RequestState]
-_MOVING = frozenset({RequestState.MATERIALIZING, RequestState.PAUSING})
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -163,9 +168,9 @@ class EngineHarness:
     def check(self) -> None:
         """Everything that must hold between two cycles."""
         self.program.audit()
-        self._check_cache()
+        check_cache(self.core, self.program)
         self._check_places()
-        self._check_lanes()
+        check_lanes(self.core, self.program)
         for tracked in self.requests:
             self._check_request(tracked)
         stats = self.core.stats()
@@ -247,43 +252,11 @@ class EngineHarness:
             patience = config.bind_steps + config.pause_steps + config.capture_steps
             tracked.stop_after_step = self.steps + patience
 
-    def _check_cache(self) -> None:
-        """The catalogue and the Program know the same checkpoints; a capture gates its request."""
-        contexts, core = self.program.contexts, self.core
-        known = {entry.ref for entry in core.resources.catalogue}
-        assert known == set(contexts.checkpoints), "the catalogue is not what the Program holds"
-        if core.stopped:
-            return
-        frozen = {handle for handle, one in contexts.sequences.items() if one.frozen}
-        gated = {r.sequence for r in core.scheduler.residents if r.capture is not None}
-        capturing = core.contexts.current is not None and contexts.capturing
-        assert not capturing or frozen <= gated, "a capture left its request free"
-        assert not (capturing and core.scheduler.protected), "a capture beside a protected resume"
-        assert not gated or core.contexts.open, "a request waits for a capture that nobody makes"
-        assert not gated & self.program.flying, "a request at a restore point is in a unit"
-
     def _check_places(self) -> None:
         """Capacity is held until the response is done and the consumer has let go, once."""
         held = sum(t.holds_place and not (t.response.ends and t.let_go) for t in self.requests)
         assert self.gate.count == held, f"{self.gate.count} places are taken, {held} in use"
         assert 0 <= held <= self.gate.limit
-
-    def _check_lanes(self) -> None:
-        if self.core.stopped:
-            return
-        residents = self.core.scheduler.residents
-        lanes = [record.lane for record in residents]
-        assert len(set(lanes)) == len(lanes) <= self.program.limits.max_concurrency
-        assert None not in lanes
-        free = self.core.scheduler.lanes - len(lanes)
-        assert (self.core.scheduler.free_lane is not None) == (free > 0), "a lane is lost"
-        bound = [r for r in residents if r.sequence is not None]
-        assert len(bound) == len(self.program.contexts.sequences), "a sequence has no request"
-        in_flight = {r.sequence for r in residents if r.flying}
-        assert in_flight == self.program.flying, "a row in flight has no request"
-        finished = [r for r in residents if r.state not in RUNNABLE | _MOVING]
-        assert all(r.flying for r in finished), "a finished request keeps its lane"
-        assert all(r.response.done for r in finished), "an end waits for a round ahead"
 
     def _check_request(self, tracked: Tracked) -> None:
         record, ends = tracked.record, tracked.response.ends
@@ -302,7 +275,7 @@ class EngineHarness:
         assert not late, f"a cancel was ignored in {record.state}"
         if record.state is RequestState.WAITING and record.queue_deadline is not None:
             assert self.clock() < record.queue_deadline, "waits past its queue deadline"
-        moving = record.state in _MOVING or record.capture is not None
+        moving = record.state in MOVING or record.capture is not None
         if record.deadline is not None and not moving:
             assert self.clock() < record.deadline, "runs past its deadline"
 
