@@ -83,8 +83,19 @@ class CheckpointDriver(ProgramDriver):
         lane: int = 0,
         **rules: Any,
     ) -> Driven:
+        return self.adopt(self.request(prepared, source, sampling=sampling, lane=lane, **rules))
+
+    def request(
+        self,
+        prepared: PreparedPrompt,
+        source: CheckpointRef | None = None,
+        *,
+        sampling: SamplingParams = GREEDY,
+        lane: int = 0,
+        **rules: Any,
+    ) -> BindRequest:
         self._order += 1
-        request = BindRequest(
+        return BindRequest(
             lane=lane,
             prepared=prepared,
             sampling=sampling,
@@ -93,7 +104,6 @@ class CheckpointDriver(ProgramDriver):
             source=source,
             source_reason=ReuseReason.SHARED_CHECKPOINT if source else ReuseReason.NO_MATCH,
         )
-        return self.adopt(request)
 
     def capture(self, row: Driven) -> Captured:
         plan = self.program.plan_capture(row.handle)
