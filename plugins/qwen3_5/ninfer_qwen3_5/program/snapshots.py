@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
@@ -134,9 +135,12 @@ class Snapshots:
 
     def trim(self) -> int:
         """Free device pages that only snapshots hold, which have them on the host too: those that
-        were shared when the snapshot was made. Says how many."""
-        pages = (page for kept in self.table.values() for page in self._pages(kept))
-        return self.tier.drop_device([page for page in pages if page.refs == 1])
+        somebody else needed when the snapshot was made. Says how many."""
+        pages = [page for kept in self.table.values() for page in self._pages(kept)]
+        holders = Counter(page.generation for page in pages)
+        distinct = {page.generation: page for page in pages}
+        own = [page for number, page in distinct.items() if page.refs == holders[number]]
+        return self.tier.drop_device(own)
 
     def close(self) -> None:
         """End the open transaction and release every snapshot."""
