@@ -127,7 +127,8 @@ def _build(
 ) -> OpenedInstance:
     entry = architecture_for(host, [artifact.architecture or "unnamed"])
     selection = choose_ops(devices[0], host)
-    budget = _budget(artifact, options)
+    policy = host.load(CACHE_POLICIES, options.cache_policy)()
+    budget = _budget(artifact, options, keeps=policy.keeps)
     request = BuildRequest(
         artifact=artifact,
         devices=tuple(devices),
@@ -147,7 +148,7 @@ def _build(
         source=str(artifact.path),
         devices=tuple(device.name for device in devices),
         max_context=budget.max_context,
-        cache_policy=host.load(CACHE_POLICIES, options.cache_policy)(),
+        cache_policy=policy,
         details={
             "ops": sorted({choice.backend for choice in selection.choices}),
             "frontend": dict(instance.frontend.describe()),
@@ -203,7 +204,8 @@ def _artifact_path(source: str | Path, host: PluginHost) -> Path:
     return artifact_of(resolve_model(source, host), host, lambda event: None)
 
 
-def _budget(artifact: Artifact, options: EngineOptions) -> Budget:
+def _budget(artifact: Artifact, options: EngineOptions, *, keeps: bool) -> Budget:
+    """``keeps``: the cache policy keeps checkpoints; each lane then adds a state slot for one."""
     limit = _model_context(artifact)
     context = options.max_context or min(limit, DEFAULT_CONTEXT)
     if context > limit:
@@ -211,14 +213,18 @@ def _budget(artifact: Artifact, options: EngineOptions) -> Budget:
             f"max_context is {context}; this model has {limit} positions",
             hint=f"give --max-context {limit} or less",
         )
+    slots = options.extra_state_slots
+    if slots is None:
+        slots = options.max_concurrency if keeps else 0
     return Budget(
         max_context=context,
         max_concurrency=options.max_concurrency,
         prefill_chunk=options.prefill_chunk,
         kv_tokens=options.kv_tokens,
         kv_format=options.kv_format,
-        extra_state_slots=options.extra_state_slots or 0,
+        extra_state_slots=slots,
         host_bytes=options.host_bytes or 0,
+        keep_checkpoints=keeps,
     )
 
 
