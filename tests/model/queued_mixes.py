@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.errors import EngineFailure, RequestError
 from ninfer_core.contract.frontend import ColumnState, OutputPreview, OutputSpan
@@ -18,6 +19,7 @@ from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.device.cpu import open_device
 from ninfer_core.engine import Engine
 from ninfer_core.engine.opened import OpenedInstance
+from ninfer_core.engine.policies import OffPolicy
 from ninfer_core.testing.fake_frontend import FakeFrontend, FakeGrammar, FakeSession
 from ninfer_qwen3_5.build import Qwen35Instance
 from ninfer_qwen3_5.program.assemble import generation_program
@@ -129,8 +131,11 @@ def _sampling(r: random.Random) -> SamplingParams:
 
 
 @contextmanager
-def engine_over(model: Any, units: str, **sizes: Any) -> Iterator[tuple[Engine, Any]]:
-    """``units``: eager, queued, or late for queued ones on a late device."""
+def engine_over(
+    model: Any, units: str, policy: CachePolicy | None = None, **sizes: Any
+) -> Iterator[tuple[Engine, Any]]:
+    """``units``: eager, queued, or late for queued ones on a late device. ``policy``: of the cache,
+    off without one."""
     device = LateDevice() if units == "late" else open_device()
     budget = Budget(**{"prefill_chunk": CHUNK, **sizes})
     programs: list[Any] = []
@@ -153,6 +158,7 @@ def engine_over(model: Any, units: str, **sizes: Any) -> Iterator[tuple[Engine, 
             devices=(device.name,),
             max_context=budget.max_context,
             warm_up=False,
+            cache_policy=policy or OffPolicy(),
         )
 
     options = EngineOptions(

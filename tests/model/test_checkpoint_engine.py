@@ -1,0 +1,54 @@
+"""Engines that keep checkpoints give, cold and warm, what the same splits give without any."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.engine.policies_reuse import ReusePolicy
+from tests.model.queued_mixes import assert_same, engine_over, random_mix, run_mix
+
+SIZES = {
+    "max_context": 192,
+    "max_concurrency": 4,
+    "keep_checkpoints": True,
+    "extra_state_slots": 6,
+}
+
+
+@pytest.mark.parametrize("units", ["eager", "queued", "late"])
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": 512, "extra_state_slots": 2}])
+def test_warm_requests_give_what_cold_ones_give(build_case, units, sizes) -> None:
+    """Prompts recur whole, so that every source stands where the cold prompt was split too."""
+    model = build_case("tied").model
+    with (
+        engine_over(model, "eager", **SIZES) as (oracle, _),
+        engine_over(model, units, ReusePolicy(), **{**SIZES, **sizes}) as (engine, program),
+    ):
+        for seed in range(2):
+            mix = [replace(w, cancel_after=None) for w in random_mix(random.Random(seed), 192, 8)]
+            expected = run_mix(oracle, mix, spread=False)
+            for _ in range(2):
+                assert_same(mix, run_mix(engine, mix, spread=False), expected)
+        assert engine.stats().cached_tokens > 0
+        program.check()
+    capacity = program.capacity()
+    assert (capacity.available, capacity.resident) == (capacity.total, 0)
+
+
+@pytest.mark.parametrize("units", ["eager", "queued"])
+def test_the_next_turn_starts_where_the_answer_ended(build_case, units) -> None:
+    options = GenerationOptions(max_new_tokens=80, ignore_eos=True)
+    asked = [(5 * i) % 300 for i in range(70)]
+    with engine_over(build_case("untied").model, units, ReusePolicy(), **SIZES) as (engine, _):
+        first = engine.submit(PromptInput(token_ids=asked), options).result(60.0)
+        following = [*asked, *first.token_ids, 4, 5, 6]
+        second = engine.submit(PromptInput(token_ids=following), options).result(60.0)
+        again = engine.submit(PromptInput(token_ids=following), options).result(60.0)
+    assert first.usage.cached_tokens == 0
+    assert second.usage.cached_tokens == 70 + 80 - 1
+    assert again.usage.cached_tokens == second.usage.cached_tokens
+    assert again.token_ids == second.token_ids
