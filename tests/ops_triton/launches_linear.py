@@ -62,6 +62,14 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
         heads.norm_head(stream, EPS, head, ADDRESSABLE)
 
 
+def single_rows() -> None:
+    """Weights of one row, which Triton compiles apart."""
+    for format_ in FORMATS.values():
+        linear.linear_decode(x(1, 64), weight(format_, 1, 64))
+        stream = open_stream(x(1, 64), operands.empty(64))
+        linear.norm_swiglu(stream, EPS, weight(format_, 2, 64))
+
+
 def rows_alone() -> None:
     """Norms, gates, embedding and widening."""
     for dtype in (torch.bfloat16, torch.float32):
@@ -86,6 +94,7 @@ def rows_alone() -> None:
 
 LAUNCHES: dict[str, Callable[[], None]] = {
     "rows": rows_alone,
+    "single rows": single_rows,
     **{
         f"decode {kind} {model}": partial(decode_route, format_, model, counts)
         for kind, format_ in FORMATS.items()

@@ -139,6 +139,12 @@ def product_kernel(
 
 
 @triton.jit
+def _long(number):
+    """As i64; an argument that is 1 is a constant and has no type of its own."""
+    return tl.zeros([], tl.int64) + number
+
+
+@triton.jit
 def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.constexpr):
     """Ask for ``AHEAD`` times ``STEP`` bytes of each row, from byte ``first`` on: they come into
     the L2 cache while this kernel waits for the one before it."""
@@ -168,7 +174,7 @@ def _plain_products(
     W: tl.constexpr = BLOCK_K // G
     k = _group_columns(G, W)
     w = codes + _as_rows(read * columns, G)
-    w_up = w + out_rows.to(tl.int64) * columns
+    w_up = w + _long(out_rows) * columns
     x_rows = x + _as_columns(n.to(tl.int64) * columns, G)
     present = _as_columns(n < T, G)
 
@@ -261,11 +267,11 @@ def _packed_products(
     if WORDS:
         WORD: tl.constexpr = tl.uint32 if G == 2 else tl.uint64
         s = scales.to(tl.pointer_type(WORD)) + _as_rows(read * (row_groups // G), G)
-        s_up = s + out_rows.to(tl.int64) * (row_groups // G)
+        s_up = s + _long(out_rows) * (row_groups // G)
     else:
         s = scales + _as_rows(read * row_groups, G)
-        s_up = s + out_rows.to(tl.int64) * row_groups
-    w_up = w + out_rows.to(tl.int64) * row_bytes
+        s_up = s + _long(out_rows) * row_groups
+    w_up = w + _long(out_rows) * row_bytes
     words = x.to(tl.pointer_type(tl.uint32)) + _as_columns(n.to(tl.int64) * pairs, G)
     present = _as_columns(n < T, G)
 
