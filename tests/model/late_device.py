@@ -69,6 +69,9 @@ class LateLane:
     def record(self) -> LateEvent:
         return LateEvent(self)
 
+    def wait_for(self, event: LateEvent) -> None:
+        """All roles share this lane, so that the order holds already."""
+
     def query(self) -> bool:
         return not self.waiting
 
