@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from tests.model.queued_mixes import assert_same, engine_over, random_mix, run_mix
 
@@ -41,7 +42,8 @@ def test_warm_requests_give_what_cold_ones_give(build_case, units, sizes) -> Non
 
 @pytest.mark.parametrize("units", ["eager", "queued"])
 def test_the_next_turn_starts_where_the_answer_ended(build_case, units) -> None:
-    options = GenerationOptions(max_new_tokens=80, ignore_eos=True)
+    sampling = SamplingParams(temperature=0.8, seed=3)
+    options = GenerationOptions(sampling=sampling, max_new_tokens=80, ignore_eos=True)
     asked = [(5 * i) % 300 for i in range(70)]
     with engine_over(build_case("untied").model, units, ReusePolicy(), **SIZES) as (engine, _):
         first = engine.submit(PromptInput(token_ids=asked), options).result(60.0)
