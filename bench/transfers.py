@@ -31,6 +31,7 @@ GEOMETRIES = {"0.8b": (18, 16, 6, 2), "4b": (24, 32, 8, 4), "9b": (24, 32, 8, 4)
 
 SIZE, HEAD, KEY_HEADS, SLOTS, PAGES = 128, 256, 16, 6, 1024
 HOST_BYTES = 4 << 30
+new_event: Any = torch.cuda.Event
 REPEATS = 9
 Figures = dict[str, float]
 Move = Callable[[int | None, list[int], list[Extent]], Transfer]
@@ -56,13 +57,13 @@ def seconds(lane: Any, call: Callable[[], object]) -> float:
     """Median time of what ``call`` enqueues on ``lane``."""
     times = []
     for _ in range(REPEATS):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, stop = (new_event(enable_timing=True) for _ in range(2))
         start.record(lane.torch_stream)
         call()
         stop.record(lane.torch_stream)
         stop.synchronize()
         times.append(start.elapsed_time(stop) / 1e3)
-    return sorted(times)[len(times) // 2]
+    return float(sorted(times)[len(times) // 2])
 
 
 def plain(device: Any, host: torch.Tensor, size: int) -> Figures:
