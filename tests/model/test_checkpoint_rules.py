@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ninfer_core.contract.checkpoints import (
     Aborted,
@@ -327,3 +329,49 @@ def test_ends_are_kept_and_adopted_while_a_round_is_in_flight(driver_of, units) 
             one.decode(rows)
         results.append([(row.tokens, row.logprobs) for row in rows])
     assert results[0] == results[1]
+
+
+def test_a_break_after_a_resume_reaches_what_was_captured_before_the_pause(driver_of) -> None:
+    driver = driver_of()
+    row = driver.begin(prompt(STEM))
+    driver.generate(row, 2)
+    captured = driver.capture(row)
+    back = driver.resumed(row)
+    driver.record(back).fail()
+    assert driver.program.restore_work(captured.checkpoint, prompt([*STEM, *row.tokens])) is None
+
+
+class CopiesOf(TorchDispatchMode):
+    """Counts copies that read a tensor's memory."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__()
+        self._range = range(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes)
+        self.to_others = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.copy_.default and args[1].data_ptr() in self._range:
+            self.to_others += bool(len(args) == 3 and args[2])
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_chunk_leaves_no_copy_of_a_table_that_may_change_hands(driver_of) -> None:
+    """Nobody waits for a chunk, and its row may pass to a sequence over shared pages: what the
+    device still has to copy must not be that row's own memory."""
+    driver = driver_of("queued")
+    tables = driver.program._units._lanes.host_tables
+    row = driver.begin(prompt(STEM))
+    with CopiesOf(tables) as copies:
+        driver.chunk(row)
+    assert copies.to_others == 0
+    assert int(tables[driver.record(row).row, 0]) >= 0
+
+
+def test_only_a_deletion_is_done_at_once(driver_of) -> None:
+    driver = driver_of()
+    ref = kept_end(driver, prompt(STEM)).checkpoint
+    assert list(driver.program.actions(ref)) == [DELETE]
+    for action in (CheckpointAction.DROP_DEVICE, CheckpointAction.DEMOTE):
+        with pytest.raises(EngineFailure, match="not among"):
+            driver.program.drop(ref, action)
+    assert isinstance(driver.program.plan_demote(ref), NeverFits)

@@ -37,21 +37,10 @@ from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.immediate import ImmediateTransaction
-from ninfer_qwen3_5.program.provenance import Trail
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.snapshots import SnapshotOf, Snapshots, is_snapshot
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 from ninfer_qwen3_5.program.units import Units
-
-
-@dataclass(frozen=True, slots=True)
-class PausedSequence:
-    """What a replay needs: the request, what it generated, the frontier it had, and the way."""
-
-    request: BindRequest
-    generated: tuple[int, ...]
-    frontier: int
-    trail: Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class Contexts:
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle
         )
-        self._paused: HandleTable[PausedSequence, Handle] = HandleTable("paused", Handle)
+        self._paused: HandleTable[Sequence, Handle] = HandleTable("paused", Handle)
         self.snapshots = None if host is None else Snapshots(host, stores, state, units, self)
 
     def begin(self, plan: Plan) -> Transaction:
@@ -210,9 +199,8 @@ class Contexts:
             return Aborted(f"{grant.axis} ran out between plan and start")
         sequence = self._create(request, grant)
         if isinstance(request.source, ResumeState):
-            past = self._paused.remove(request.source)
-            sequence.generated, sequence.trail = list(past.generated), past.trail
-            sequence.replay_to, sequence.reach = past.frontier, reach
+            sequence.follow(self._paused.remove(request.source))
+            sequence.reach = reach
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
         grant.settle()
         self._units.admit(sequence)
@@ -229,7 +217,7 @@ class Contexts:
         """Tokens that a resume must hold from the start; 0 for a sequence from root."""
         if not isinstance(request.source, ResumeState):
             return 0
-        return self.reach_from(request, self._paused.get(request.source).frontier)
+        return self.reach_from(request, self._paused.get(request.source).reached)
 
     def reach_from(self, request: BindRequest, frontier: int) -> int:
         """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
@@ -288,9 +276,13 @@ class Contexts:
         return Paused(self._park(sequence))
 
     def _park(self, sequence: Sequence) -> ResumeState:
-        """Keep what a replay of a sequence needs, which holds nothing any more."""
-        frontier = max(sequence.frontier, sequence.replay_to)
-        past = PausedSequence(sequence.request, tuple(sequence.generated), frontier, sequence.trail)
-        made = self._paused.insert(past)
-        kind, ledger = ResumeKind.REPLAY, sequence.ledger_length
-        return ResumeState(made.owner, made.index, made.generation, kind, frontier, ledger)
+        """Keep the record of a sequence, which holds nothing any more, for its replay."""
+        made, kind = self._paused.insert(sequence), ResumeKind.REPLAY
+        return ResumeState(
+            made.owner,
+            made.index,
+            made.generation,
+            kind,
+            sequence.reached,
+            sequence.ledger_length,
+        )

@@ -90,6 +90,16 @@ class Sequence:
         if self.origin is not None:
             self.origin.broken = True
 
+    def follow(self, past: Sequence) -> None:
+        """Have the replay of a paused sequence before it."""
+        self.generated, self.replay_to = past.generated, past.reached
+        self.trail, self.health, self.origin = past.trail, past.health, past.origin
+
+    @property
+    def reached(self) -> int:
+        """The deepest frontier that it ever had."""
+        return max(self.frontier, self.replay_to)
+
     @property
     def busy(self) -> bool:
         return self.flying > 0
