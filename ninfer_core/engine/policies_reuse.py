@@ -31,7 +31,7 @@ REUSED_SHARE = (3, 4)
 LEAST_GAIN = PAGE_TOKENS
 """Tokens that an automatic save must spare a later prompt."""
 
-HALF_LIFE = 32
+HALF_LIFE = 8
 """Tickets after which an unwanted point is worth half."""
 
 SUPERSEDED = 8
