@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ninfer_core.console.sizes import byte_size
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
@@ -42,6 +43,17 @@ class EngineGroup:
     prefill_chunk: Annotated[
         int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
     ] = 1024
+    cache: Annotated[
+        str, typer.Option(metavar="off|reuse", help="Policy of the context cache.")
+    ] = "off"
+    cache_slots: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="State slots for kept contexts; else one a request."),
+    ] = None
+    host_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Host memory for contexts, such as 8GiB; else none."),
+    ] = None
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
     ] = None
@@ -56,6 +68,8 @@ class EngineGroup:
         """For one request at a time. Raises UsageError."""
         if self.draft_tokens is not None and self.spec is None:
             raise UsageError("--draft-tokens needs --spec", hint="name a draft backend")
+        if self.cache_slots is not None and self.cache == "off":
+            raise UsageError("--cache-slots needs --cache", hint="name a policy, such as reuse")
         return EngineOptions(
             devices=(self.device,),
             plugins=host.selection.requested,
@@ -66,9 +80,15 @@ class EngineGroup:
             kv_format=self.kv_dtype,
             draft=self.spec,
             draft_tokens=self.draft_tokens or 0,
+            cache_policy=self.cache,
+            extra_state_slots=self.cache_slots,
+            host_bytes=self._host_bytes(),
             chat_template=self.chat_template,
             queue_timeout=None,
         )
+
+    def _host_bytes(self) -> int | None:
+        return None if self.host_memory is None else byte_size(self.host_memory, "--host-memory")
 
     def _kv_tokens(self) -> int | None:
         if self.kv_capacity == "auto":

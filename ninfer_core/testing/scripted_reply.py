@@ -18,7 +18,6 @@ from ninfer_core.contract.events import (
     GenerationEvent,
     GenerationResult,
     GenerationStart,
-    ReuseReason,
     Timings,
     ToolCall,
     ToolDelta,
@@ -33,6 +32,8 @@ class Reply:
     """Deltas and how they end. ``interval`` is the pause before each delta in seconds.
 
     ``error`` ends the request instead of ``finish``; ``starts`` False fails before the start.
+    ``timings`` are reported as they are, but for the rounds; the usage takes its cached tokens from
+    them.
     """
 
     deltas: tuple[Delta, ...]
@@ -41,6 +42,7 @@ class Reply:
     starts: bool = True
     interval: float = 0.0
     warnings: tuple[str, ...] = ()
+    timings: Timings = Timings(prefill=0.5, decode=0.25)
 
     @classmethod
     def of(cls, text: str, *, reasoning: str = "", **fields: Any) -> Reply:
@@ -95,7 +97,17 @@ class _Transcript:
             calls[tool.index] = replace(old, arguments=old.arguments + tool.arguments)
         return tuple(calls.values())
 
-    def result(self, finish: FinishReason, warnings: tuple[str, ...]) -> GenerationResult:
+    def start(self, timings: Timings) -> GenerationStart:
+        return GenerationStart(
+            self.prompt_tokens,
+            timings.cached_tokens,
+            timings.reuse_reason,
+            self.notes,
+            timings.reuse_point,
+            timings.reuse_tier,
+        )
+
+    def result(self, finish: FinishReason, reply: Reply) -> GenerationResult:
         reasoning = [d for d in self.deltas if d.channel is Channel.REASONING]
         return GenerationResult(
             text=self._text(Channel.CONTENT),
@@ -106,12 +118,13 @@ class _Transcript:
             usage=Usage(
                 prompt_tokens=self.prompt_tokens,
                 completion_tokens=self.tokens,
+                cached_tokens=reply.timings.cached_tokens,
                 reasoning_tokens=sum(len(d.token_ids) for d in reasoning),
             ),
-            timings=Timings(prefill=0.5, decode=0.25, rounds=self.tokens),
+            timings=replace(reply.timings, rounds=self.tokens),
             logprobs=tuple(row for d in self.deltas for row in d.logprobs),
             notes=self.notes,
-            warnings=warnings,
+            warnings=reply.warnings,
         )
 
 
@@ -179,11 +192,9 @@ class ScriptedHandle:
     def _run(self) -> Finished | Failed:
         transcript, reply = self._transcript, self._reply
         if reply.starts:
-            self._events.put(
-                GenerationStart(transcript.prompt_tokens, 0, ReuseReason.DISABLED, transcript.notes)
-            )
+            self._events.put(transcript.start(reply.timings))
         finish = self._publish() if reply.starts else reply.finish
-        result = transcript.result(finish, reply.warnings)
+        result = transcript.result(finish, reply)
         if reply.error is not None and finish is not FinishReason.CANCELLED:
             return Failed(reply.error, result if transcript.deltas else None)
         return Finished(result)

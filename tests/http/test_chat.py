@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ninfer_core.contract.events import FinishReason
+from ninfer_core.contract.events import FinishReason, Timings
 from ninfer_core.contract.requests import ConsumerMode
 from ninfer_core.testing.scripted_engine import ScriptedEngine
 from ninfer_core.testing.scripted_reply import Reply
@@ -43,6 +43,17 @@ def test_an_answer_carries_text_usage_and_model(server):
     assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (8, 4)
     assert done.usage.total_tokens == 12
     assert done.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_cached_tokens_are_those_of_the_engine(server):
+    server.engine.script = answer("four", timings=Timings(cached_tokens=6))
+    client = server.client()
+    whole = client.chat.completions.create(model="scripted", messages=HELLO)
+    *_, last = client.chat.completions.create(
+        model="scripted", messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    for usage in (whole.usage, last.usage):
+        assert (usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens) == (8, 6)
 
 
 def test_a_stream_says_the_same_as_a_whole_answer(server):

@@ -19,11 +19,13 @@ _PROMPT: Final = "> "
 
 
 class Terminal:
-    """Reads turns until the input ends; without a terminal it shows no prompt."""
+    """Reads turns until the input ends; without a terminal it shows no prompt, and reports on
+    answers only if ``verbose``."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, *, verbose: bool = False) -> None:
         self._conversation = conversation
         self._interactive = sys.stdin.isatty()
+        self._verbose = verbose
         self._failed = False
 
     def talk(self) -> bool:
@@ -97,5 +99,5 @@ class Terminal:
             return
         for warning in result.warnings:
             say("warning", warning)
-        if self._interactive:
-            say("done", timing_line(result))
+        if self._interactive or self._verbose:
+            say("done", timing_line(result, verbose=self._verbose))

@@ -19,6 +19,7 @@ from ninfer_core.console import (
 )
 from ninfer_gateway_cli.conversation import Conversation
 from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
+from ninfer_gateway_cli.report import VerboseOption
 from ninfer_gateway_cli.terminal import Terminal
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -35,6 +36,7 @@ def chat(
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The system message to begin with.")
     ] = None,
+    verbose: VerboseOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Talk to a model; it remembers the conversation.
@@ -49,5 +51,5 @@ def chat(
         with opened:
             options = replace(options, sampling=draws.on(opened.load_summary()))
             conversation = Conversation(opened, options, answer.chat_options(), system)
-            if not Terminal(conversation).talk():
+            if not Terminal(conversation, verbose=verbose).talk():
                 raise typer.Exit(FAILED)

@@ -27,7 +27,7 @@ from ninfer_core.errors import NinferError, UsageError
 from ninfer_gateway_cli.generation import follow
 from ninfer_gateway_cli.options import FLAGS, AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.prompts import STDIN, read_prompt
-from ninfer_gateway_cli.report import timing_line
+from ninfer_gateway_cli.report import VerboseOption, timing_line
 from ninfer_gateway_cli.sinks import JsonSink, RawSink, TextSink, logprob_rows
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -78,6 +78,7 @@ class OutputGroup:
         int | None,
         typer.Option(min=0, metavar="K", help="With --json: log-probabilities, K alternatives."),
     ] = None
+    verbose: VerboseOption = False
     debug: DebugOption = False
 
     def check(self) -> None:
@@ -171,4 +172,4 @@ def _report(result: GenerationResult, options: GenerationOptions, output: Output
     if output.print_token_ids and not output.as_json:
         say("token ids", " ".join(map(str, result.token_ids)))
     seed = "" if options.sampling.greedy else f" · seed {options.sampling.seed}"
-    say("done", f"{timing_line(result)}{seed}")
+    say("done", f"{timing_line(result, verbose=output.verbose)}{seed}")
