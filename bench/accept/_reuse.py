@@ -1,0 +1,117 @@
+"""Engines that keep contexts, what their Programs executed, and engines that keep nothing.
+
+The reference executes every prompt from the root: either split at its own restore points, or by the
+very spans (chunks, and tokens one by one) that lie behind the state that the other one adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.spans import ExecutedSpan
+from ninfer_core.engine.policies import OffPolicy
+
+CHUNK = 128
+
+
+@dataclass(slots=True)
+class Run:
+    """One request in one Program: where it started, by which ``trail``; prompt rows launched and
+    prompt rows that the model ran; the spans of the whole prompt."""
+
+    prepared: PreparedPrompt
+    frontier: int
+    trail: Any
+    launched: int = 0
+    computed: int = 0
+    spans: tuple[ExecutedSpan, ...] = ()
+
+
+@dataclass(slots=True)
+class Watch:
+    """Counts what is executed for each prepared prompt. With ``ways`` a prompt that has one begins
+    by executing that way."""
+
+    ways: Mapping[int, Run] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+
+    def attach(self, program: Any) -> None:
+        self._watch_units(program._units)
+        self._watch_launches(program)
+
+    def of(self, prepared: PreparedPrompt) -> Run:
+        return self.runs[id(prepared)]
+
+    def _watch_units(self, units: Any) -> None:
+        admit, executor = units.admit, units._forwards._executor
+        chunk = executor.chunk
+
+        def watched_admit(sequence: Any) -> None:
+            prepared = sequence.request.prepared
+            way = self.ways.get(id(prepared))
+            if way is not None:
+                sequence.trail, sequence.replay_to = way.trail, way.frontier
+            trail = sequence.trail.until(sequence.frontier)
+            self.runs[id(prepared)] = Run(prepared, sequence.frontier, trail)
+            admit(sequence)
+
+        def watched_chunk(sequence: Any, tokens: list[int]) -> Any:
+            self.of(sequence.request.prepared).computed += len(tokens)
+            return chunk(sequence, tokens)
+
+        units.admit, executor.chunk = watched_admit, watched_chunk
+
+    def _watch_launches(self, program: Any) -> None:
+        sequences = program._contexts.sequences
+        prefill, finish = program.launch_prefill, program.finish
+
+        def watched_prefill(row: Any) -> Any:
+            run = self.of(sequences.get(row.sequence).request.prepared)
+            run.launched += row.permit.need.tokens
+            return prefill(row)
+
+        def watched_finish(handle: Any, *, keep: bool) -> Any:
+            sequence = sequences.get(handle)
+            length = sequence.prompt_length
+            if sequence.frontier >= length:
+                self.of(sequence.request.prepared).spans = sequence.trail.spans(length)
+            return finish(handle, keep=keep)
+
+        program.launch_prefill, program.finish = watched_prefill, watched_finish
+
+
+@contextmanager
+def open_watched(watch: Watch, *, keeps: bool = True, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """The demo model, split at restore points either way, and its Program. Without ``keeps``
+    nothing is ever adopted or kept."""
+    from ninfer_core import Engine
+    from ninfer_core.instance import instance_factory
+
+    settings = {
+        "devices": ("cpu",),
+        "max_concurrency": 4,
+        "max_pending": 4096,
+        "max_context": 8192 if keeps else 4096,
+        "prefill_chunk": CHUNK,
+        "cache_policy": "reuse",
+        "extra_state_slots": 500 if keeps else 0,
+        "queue_timeout": None,
+        **options,
+    }
+    chosen = EngineOptions(**settings)
+    inner = instance_factory("demo", chosen)
+    programs: list[Any] = []
+
+    def factory() -> Any:
+        opened = inner()
+        programs.append(opened.instance.program)
+        watch.attach(programs[0])
+        return opened if keeps else replace(opened, cache_policy=OffPolicy())
+
+    with Engine.open("demo", chosen, factory=factory) as engine:
+        yield engine, programs[0]

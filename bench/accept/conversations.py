@@ -1,0 +1,294 @@
+"""Conversations over kept contexts: what is read again, and whether answers stay the same.
+
+Usage: python bench/accept/conversations.py [--conversations 500] [--turns 6] [--seed 0]
+
+Each follow-up may launch the prompt rows behind the last message boundary that it shares with any
+earlier prompt and answer, and 64 more. Tokens, log-probabilities, text and calls must equal those
+of an engine that keeps nothing and splits prompts at the same places; where the adopted state went
+another way (tokens of an answer ran one by one, or chunks ended elsewhere), those of an engine that
+executes that very way from the root. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from _reuse import Run, Watch, open_watched
+from _setting import print_report
+from _talks import KINDS, Ask, Talk, talks
+
+from ninfer_core.contract.events import Delta, FinishReason, GenerationResult
+from ninfer_core.contract.frontend import PreparedPrompt
+from ninfer_core.contract.requests import CacheMode, GenerationOptions
+
+SLACK = 64
+LANES = 4
+BATCH = 20
+"""Conversations per engine: so many that the stores hold all that they leave."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request. ``boundary``: the last message boundary shared with anything earlier; ``shared``:
+    the tokens shared, message or not; ``follows``: something was shared."""
+
+    talk: int
+    ask: Ask
+    prepared: PreparedPrompt
+    boundary: int
+    shared: int
+    result: GenerationResult
+    run: Run
+
+    @property
+    def options(self) -> GenerationOptions:
+        return options_of(self.ask)
+
+    @property
+    def launched_at_most(self) -> int:
+        return self.prepared.length - self.boundary + SLACK
+
+    @property
+    def whole(self) -> bool:
+        return self.result.finish_reason is not FinishReason.CANCELLED
+
+
+@dataclass(slots=True)
+class Said:
+    """Everything that was rendered and answered, as token sequences under one template."""
+
+    turn_start: int
+    turn_end: int
+    line_feed: int
+    _sequences: list[Any] = field(default_factory=list)
+    _beginnings: set[bytes] = field(default_factory=set)
+
+    @classmethod
+    def by(cls, engine: Any) -> Said:
+        def token(text: str) -> int:
+            (found,) = engine.tokenize(text)
+            return int(found)
+
+        return cls(token("<|im_start|>"), token("<|im_end|>"), token("\n"))
+
+    def add(self, prompt: Any, answer: Sequence[int]) -> None:
+        """A prompt and its answer; a closed answer is followed by what closes every message."""
+        closed = list(answer)
+        if closed and closed[-1] == self.turn_end:
+            closed.append(self.line_feed)
+        sequence = np.concatenate([prompt, np.asarray(closed, dtype=np.int32)])
+        self._sequences.append(sequence)
+        ends = [*self._boundaries(sequence), len(sequence)]
+        self._beginnings.update(sequence[:end].tobytes() for end in ends)
+
+    def boundary(self, prompt: Any) -> int:
+        """The last message boundary of ``prompt`` up to which something earlier equals it."""
+        for end in reversed(self._boundaries(prompt)):
+            if prompt[:end].tobytes() in self._beginnings:
+                return end
+        return 0
+
+    def shared(self, prompt: Any) -> int:
+        """Tokens that ``prompt`` has in common with something earlier."""
+        return max((_common(prompt, earlier) for earlier in self._sequences), default=0)
+
+    def _boundaries(self, sequence: Any) -> list[int]:
+        return [int(at) for at in np.flatnonzero(sequence == self.turn_start) if at > 0]
+
+
+def _common(first: Any, second: Any) -> int:
+    length = min(len(first), len(second))
+    differing = np.flatnonzero(first[:length] != second[:length])
+    return int(differing[0]) if len(differing) else length
+
+
+def options_of(ask: Ask) -> GenerationOptions:
+    return GenerationOptions(sampling=ask.sampling, max_new_tokens=ask.max_new_tokens, logprobs=1)
+
+
+def lead(engine: Any, watch: Watch, led: Sequence[Talk]) -> list[Turn]:
+    """Lead conversations, a few at a time, a turn of each in turn."""
+    said, turns = Said.by(engine), []
+    waiting = list(enumerate(led))
+    open_talks: dict[int, tuple[Talk, Ask]] = {}
+    while waiting or open_talks:
+        while waiting and len(open_talks) < LANES:
+            number, talk = waiting.pop(0)
+            open_talks[number] = talk, next(talk)
+        wave = _wave(engine, watch, said, {n: ask for n, (_, ask) in open_talks.items()})
+        turns += wave
+        for turn in wave:
+            talk, _ = open_talks.pop(turn.talk)
+            with suppress(StopIteration):
+                open_talks[turn.talk] = talk, talk.send(turn.result)
+    return turns
+
+
+def _wave(engine: Any, watch: Watch, said: Said, asks: dict[int, Ask]) -> list[Turn]:
+    """Ask all at once; what they say counts as earlier from the next wave on."""
+    prepared = {number: engine.prepare(ask.prompt) for number, ask in asks.items()}
+    shared = {
+        n: (said.boundary(p.token_ids), said.shared(p.token_ids)) for n, p in prepared.items()
+    }
+    handles = {n: engine.submit(prepared[n], options_of(ask)) for n, ask in asks.items()}
+    for number, ask in asks.items():
+        if ask.cancel_after is not None:
+            give_up(handles[number], ask.cancel_after)
+    turns = []
+    for number, ask in asks.items():
+        result = handles[number].result(120)
+        run = watch.of(prepared[number])
+        turns.append(Turn(number, ask, prepared[number], *shared[number], result, run))
+        if ask.prompt.cache.mode is not CacheMode.DISABLED:
+            said.add(prepared[number].token_ids, result.token_ids)
+    return turns
+
+
+def give_up(handle: Any, after: int) -> None:
+    """Cancel as soon as ``after`` tokens have come."""
+    seen = 0
+    while seen < after:
+        event = handle.next_event(120)
+        if event is None:
+            return
+        seen += len(event.token_ids) if isinstance(event, Delta) else 0
+    handle.cancel()
+
+
+def evidence(result: GenerationResult) -> tuple[Any, ...]:
+    calls = [(call.name, call.arguments) for call in result.tool_calls]
+    return (
+        result.token_ids,
+        result.logprobs,
+        result.text,
+        result.reasoning,
+        calls,
+        result.finish_reason,
+    )
+
+
+def answers_as(turn: Turn, reference: GenerationResult) -> bool:
+    """Equal to the bit; a cancelled answer is a beginning of the other one."""
+    if turn.whole:
+        return evidence(turn.result) == evidence(reference)
+    count = len(turn.result.token_ids)
+    return (
+        turn.result.token_ids == reference.token_ids[:count]
+        and turn.result.logprobs == reference.logprobs[:count]
+    )
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Faults of a batch by kind of fault, and what the batch consisted of."""
+
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def fault(self, kind: str, turn: Turn, **facts: Any) -> None:
+        self.faults.append(
+            {"fault": kind, "conversation": turn.talk, "prompt": turn.prepared.length, **facts}
+        )
+
+
+def judge_rows(turns: Iterable[Turn], verdict: Verdict) -> None:
+    """Rows launched: as reported, as counted at the model, and at most what the line allows."""
+    for turn in turns:
+        run, length = turn.run, turn.prepared.length
+        cached = turn.result.usage.cached_tokens
+        verdict.counts["requests"] += 1
+        verdict.counts["follow-ups"] += turn.boundary > 0
+        verdict.counts["prompt tokens"] += length
+        verdict.counts["rows launched"] += run.launched
+        if run.launched != run.computed or (turn.whole and cached + run.launched != length):
+            facts = {"cached": cached, "launched": run.launched, "computed": run.computed}
+            verdict.fault("counts disagree", turn, **facts)
+        if run.launched > turn.launched_at_most:
+            facts = {"launched": run.launched, "at_most": turn.launched_at_most}
+            verdict.fault("rows", turn, boundary=turn.boundary, cached=cached, **facts)
+        if cached > turn.shared:
+            verdict.fault("shared what is not equal", turn, cached=cached, shared=turn.shared)
+
+
+def judge_answers(turns: Sequence[Turn], verdict: Verdict) -> None:
+    """Against prompts from the root at their own splits, and where the spans differ, at those that
+    lie behind the adopted state."""
+    cold = Watch()
+    references = _from_root(cold, turns)
+    for turn, reference in zip(turns, references, strict=True):
+        if not turn.run.spans or turn.run.spans == cold.of(turn.prepared).spans:
+            verdict.counts["same splits"] += 1
+            if not answers_as(turn, reference):
+                verdict.fault("answer", turn, got=turn.result.text, wanted=reference.text)
+        else:
+            verdict.counts["other splits"] += 1
+            verdict.counts["other splits, other tokens"] += (
+                turn.result.token_ids != reference.token_ids[: len(turn.result.token_ids)]
+            )
+    others = [turn for turn in turns if turn.run.spans != cold.of(turn.prepared).spans]
+    _judge_other_ways([turn for turn in others if turn.run.spans], verdict)
+
+
+def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict) -> None:
+    again = Watch(ways={id(turn.prepared): turn.run for turn in turns})
+    for turn, reference in zip(turns, _from_root(again, turns), strict=True):
+        verdict.counts["steps among spans"] += any(span.stepped for span in turn.run.spans)
+        if again.of(turn.prepared).spans != turn.run.spans:
+            verdict.fault("the reference went another way", turn)
+        if not answers_as(turn, reference):
+            verdict.fault("answer by its spans", turn, got=turn.result.text, wanted=reference.text)
+
+
+def _from_root(watch: Watch, turns: Sequence[Turn]) -> list[GenerationResult]:
+    if not turns:
+        return []
+    with open_watched(watch, keeps=False) as (engine, _):
+        handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
+        return [handle.result(600) for handle in handles]
+
+
+def judged(led: Sequence[Talk], **options: Any) -> Verdict:
+    """Lead the conversations in one engine and judge every request."""
+    watch, verdict = Watch(), Verdict()
+    with open_watched(watch, **options) as (engine, program):
+        turns = lead(engine, watch, led)
+        program.check()
+        stats = engine.stats()
+    judge_rows(turns, verdict)
+    judge_answers(turns, verdict)
+    if stats.reclaimed or stats.cached_tokens != sum(t.result.usage.cached_tokens for t in turns):
+        verdict.faults.append({"fault": "stats", "reclaimed": stats.reclaimed})
+    verdict.counts["captures"] += stats.captures
+    verdict.counts["kept ends"] += stats.kept_ends
+    return verdict
+
+
+def in_batches(count: int, seed: int, turns: Callable[[int], int]) -> Verdict:
+    whole = Verdict()
+    for first in range(0, count, BATCH):
+        part = judged(talks(first, min(BATCH, count - first), seed, turns))
+        whole.faults += [{"batch": first, **fault} for fault in part.faults]
+        whole.counts.update(part.counts)
+    return whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=500)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    verdict = in_batches(args.conversations, args.seed, lambda index: args.turns)
+    report = {"accept": "conversations", **vars(args), "kinds": list(KINDS)}
+    report |= {"counts": dict(verdict.counts), "faults": verdict.faults}
+    print_report(report, not verdict.faults)
+
+
+if __name__ == "__main__":
+    main()
