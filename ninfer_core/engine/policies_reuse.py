@@ -29,7 +29,7 @@ REUSED_SHARE = (3, 4)
 """How much of what the cache holds of the short axis may be of the reused class."""
 
 LEAST_GAIN = PAGE_TOKENS
-"""Tokens that an automatic save must spare a later prompt."""
+"""A block: less is read again faster than it is kept."""
 
 HALF_LIFE = 8
 """Tickets after which an unwanted point is worth half."""
@@ -53,9 +53,13 @@ class Evidence:
 
 
 class ReusePolicy:
-    """Sources by what they cost, victims by what they are worth, saves by what they displace."""
+    """Sources by what they cost, victims by what they are worth, saves by what they displace.
 
-    def __init__(self) -> None:
+    An automatic save must spare a later prompt ``least_gain`` tokens.
+    """
+
+    def __init__(self, least_gain: int = LEAST_GAIN) -> None:
+        self._least_gain = least_gain
         self._evidence: OrderedDict[bytes, Evidence] = OrderedDict()
         self._now = 0
 
@@ -87,7 +91,7 @@ class ReusePolicy:
         several requests may displace reused ones that were wanted longer ago, too."""
         self._now = max(self._now, offer.order)
         gain = offer.frontier - offer.fallback
-        least = 1 if offer.kind is RestoreKind.EXPLICIT else LEAST_GAIN
+        least = 1 if offer.kind is RestoreKind.EXPLICIT else self._least_gain
         if gain < least:
             return False
         own = self._latest_reuse(offer.digest, offer.order)

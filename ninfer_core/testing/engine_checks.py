@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Delta, FinishReason, GenerationEvent, GenerationStart
+from ninfer_core.contract.requests import CacheMode
 from ninfer_core.engine.core import EngineCore
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.response import Response, Terminal
@@ -47,6 +48,9 @@ class CheckedResponse(Response):
             self.starts += 1
             assert self.starts == 1, "a second start"
             assert not self.shown, "a start after output"
+            some, point = event.reused_tokens, event.reuse_point
+            assert some == 0 or some < event.prompt_tokens, "nothing is left to read"
+            assert (some > 0) == (point is not None), "reused without a point, or a point unused"
         if isinstance(event, Delta):
             assert self.starts == 1, "a delta before the start"
             self.shown.extend(event.token_ids)
@@ -98,6 +102,8 @@ def check_cache(core: EngineCore, program: FakeProgram) -> None:
     contexts = program.contexts
     known = {entry.ref for entry in core.resources.catalogue}
     assert known == set(contexts.checkpoints), "the catalogue is not what the Program holds"
+    indexed = len(core.resources.catalogue._index)
+    assert indexed == len(known), "the index is not what the catalogue holds"
     if core.stopped:
         return
     gated = [r for r in core.scheduler.residents if r.capture is not None]
@@ -109,6 +115,23 @@ def check_cache(core: EngineCore, program: FakeProgram) -> None:
         due = record in core.captures.waiting
         assert due or record is capturing, "a request waits for a capture that nobody makes"
         assert not record.flying, "a request at a restore point is in a unit"
+
+
+def check_reuse(record: RequestRecord, earlier: Iterable[RequestRecord]) -> None:
+    """What was reused was read or said before, by a request that may share it."""
+    reused, cache = record.watch.cached_tokens, record.prepared.request.cache
+    if reused == 0:
+        return
+    assert cache.mode is CacheMode.READ_WRITE, "a request that takes no part reused something"
+    wanted = record.prepared.token_ids[:reused].tolist()
+    assert any(
+        [*one.prepared.token_ids.tolist(), *one.tokens][:reused] == wanted
+        for one in earlier
+        if one.ticket < record.ticket
+        and one.prepared.request.cache.mode is CacheMode.READ_WRITE
+        and one.prepared.request.cache.salt == cache.salt
+        and one.prepared.identity.template == record.prepared.identity.template
+    ), "reused from nobody"
 
 
 def check_lanes(core: EngineCore, program: FakeProgram) -> None:

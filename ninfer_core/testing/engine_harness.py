@@ -26,6 +26,7 @@ from ninfer_core.testing.engine_checks import (
     check_cache,
     check_lanes,
     check_law,
+    check_reuse,
 )
 from ninfer_core.testing.fake_clock import FakeClock
 from ninfer_core.testing.fake_faults import FaultPlan
@@ -94,6 +95,7 @@ class EngineHarness:
         self.activity = Activity.IDLE
         self._overtaken: Counter[int] = Counter()
         self._admitted: set[int] = set()
+        self._started: set[int] = set()
         self.core.transitions.observers.append(self._observe)
         self.lifecycle.ready()
 
@@ -166,7 +168,6 @@ class EngineHarness:
         assert not waiting, f"after {limit} steps still without an end: {waiting}"
 
     def check(self) -> None:
-        """Everything that must hold between two cycles."""
         self.program.audit()
         check_cache(self.core, self.program)
         self._check_places()
@@ -260,6 +261,9 @@ class EngineHarness:
 
     def _check_request(self, tracked: Tracked) -> None:
         record, ends = tracked.record, tracked.response.ends
+        if record.started and record.ticket not in self._started:
+            self._started.add(record.ticket)
+            check_reuse(record, (other.record for other in self.requests))
         committed = self.program.journal.committed.get(record.ticket, [])
         booked = committed[: len(record.tokens)] if self.core.stopped else committed
         assert record.tokens == booked, "the books differ from what was committed"

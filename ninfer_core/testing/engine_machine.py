@@ -10,6 +10,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
+from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.checkpoints import ResumeKind
 from ninfer_core.contract.requests import ConsumerMode, GenerationOptions
 from ninfer_core.contract.sampling import SamplingParams
@@ -17,7 +18,7 @@ from ninfer_core.engine.policies import OffPolicy
 from ninfer_core.engine.states import RequestState
 from ninfer_core.testing.engine_harness import Edge, EngineHarness, Tracked
 from ninfer_core.testing.fake_accounts import Amount
-from ninfer_core.testing.fake_instance import KeepPolicy
+from ninfer_core.testing.fake_instance import FAKE_LIMITS, KeepPolicy
 from ninfer_core.testing.fake_transactions import FakeConfig
 
 SHARED = [7, 9, 11, 13, 8, 6, 5, 12, 10, 14, 15, 16, 17, 18, 19, 20]
@@ -66,17 +67,28 @@ class HarnessMachine(RuleBasedStateMachine):
 
     keep_always = False
     rounds_ahead = 0
+    limits = FAKE_LIMITS
 
     @initialize(config=configs, keep=st.booleans(), max_pending=st.integers(0, 5))
     def start(self, config: FakeConfig, keep: bool, max_pending: int) -> None:
         self.keep = keep or self.keep_always
         if self.keep_always:
             config = replace(config, state_lag=16, pause_kinds=BOTH, slots=6, pages=40)
-        policy = KeepPolicy() if self.keep else OffPolicy()
-        self.harness = EngineHarness(
-            config, policy=policy, max_pending=max_pending, rounds_ahead=self.rounds_ahead
-        )
+        self.harness = self.fresh(config, max_pending)
         self.tally["rules"] += 1
+
+    def fresh(self, config: FakeConfig, max_pending: int = 4) -> EngineHarness:
+        """An engine that has seen nothing."""
+        return EngineHarness(
+            config,
+            self.limits,
+            self.policy(),
+            max_pending=max_pending,
+            rounds_ahead=self.rounds_ahead,
+        )
+
+    def policy(self) -> CachePolicy:
+        return KeepPolicy() if self.keep else OffPolicy()
 
     def teardown(self) -> None:
         if hasattr(self, "harness"):

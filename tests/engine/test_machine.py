@@ -13,7 +13,6 @@ from ninfer_core.contract.requests import GenerationOptions, ResponseFormat
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.core import Activity
 from ninfer_core.engine.states import LEGAL_EDGES, RUNNABLE, RequestState
-from ninfer_core.testing.engine_harness import EngineHarness
 from ninfer_core.testing.engine_machine import SHARED, HarnessMachine, prompts, requests
 
 FAULTS = (
@@ -209,7 +208,7 @@ class EngineMachine(HarnessMachine):
             assert all(t.response.ends == 1 for t in harness.requests)
             self.settle()
             self.keep = False
-            self.harness = EngineHarness(harness.program.config, rounds_ahead=self.rounds_ahead)
+            self.harness = self.fresh(harness.program.config)
 
 
 class AdoptingMachine(EngineMachine):
