@@ -9,7 +9,10 @@ import sys
 
 import pytest
 
-COMMANDS = ("run", "chat", "serve", "convert", "inspect", "verify", "bench", "plugins", "env")
+COMMANDS = (
+    *("run", "chat", "serve", "convert", "inspect", "verify"),
+    *("bench", "bench chat", "plugins", "env"),
+)
 OTHERS = {"--pyargs", "--ninfer-plugin"}
 """Options of pytest, the second from our plug-in for it."""
 
@@ -26,7 +29,7 @@ def options():
     """Every option that the help of `ninfer` or of one of its commands names."""
     code = "import sys; from ninfer_core.cli import main; sys.exit(main())"
     said = ""
-    for command in ([], *([name] for name in COMMANDS)):
+    for command in ([], *(name.split() for name in COMMANDS)):
         said += subprocess.run(
             [sys.executable, "-c", code, *command, "--help"],
             capture_output=True, text=True, timeout=60, check=True,

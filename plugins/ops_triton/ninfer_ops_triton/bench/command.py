@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ninfer_core.console import (
     DebugOption,
     Interrupt,
-    Meter,
-    ModelArgument,
     leave,
     reported,
-    say,
     with_groups,
 )
 from ninfer_core.contract.engine import MAX_CONCURRENCY
-from ninfer_core.conversion import artifact_of
 from ninfer_core.errors import UsageError
-from ninfer_core.models import resolve_model
 from ninfer_core.plugins import PluginHost
+from ninfer_ops_triton.bench.chosen import ModelGroup, artifact_for
 from ninfer_ops_triton.bench.peer import NAMES
 from ninfer_ops_triton.bench.session import Session, Setting
 
@@ -34,33 +32,6 @@ _FLAGS = {
 """What the contract calls these options' values."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelGroup:
-    """Which model."""
-
-    model: ModelArgument = None
-    geometry: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Random weights in this size, such as 9b, not MODEL."),
-    ] = None
-    weights: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Their format: bf16, fp8 or q4.")
-    ] = None
-
-    def name(self) -> str | None:
-        """MODEL. Raises UsageError for two models, or a format of none."""
-        if self.geometry is None:
-            if self.weights is not None:
-                raise UsageError("--weights needs --geometry", hint="name a size, such as 9b")
-            return self.model
-        if self.model is not None:
-            raise UsageError(
-                f"MODEL {self.model} and --geometry {self.geometry} are two models",
-                hint="give one of them",
-            )
-        return f"geometry:{self.geometry}:{self.weights or 'bf16'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +94,28 @@ def batches(text: str) -> tuple[int, ...]:
     return numbers
 
 
-@app.command()
+class BenchCommand(TyperCommand):
+    """``bench chat …`` is a command of its own; anything else is measured here."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *rest: Any,
+        **extra: Any,
+    ) -> Any:
+        if not args or args[0] != "chat":
+            return super().main(args, prog_name, *rest, **extra)
+        from ninfer_ops_triton.bench.chat_command import app as chat
+
+        command = typer.main.get_command(chat)
+        return command.main(args[1:], f"{prog_name} chat", *rest, **extra)
+
+
+@app.command(
+    cls=BenchCommand,
+    epilog="`bench chat` measures conversations and the context cache: `bench chat --help`.",
+)
 @with_groups
 def bench(
     ctx: typer.Context,
@@ -154,9 +146,5 @@ def bench(
 def _measured(
     host: PluginHost, model: str | None, setting: Setting, interrupt: Interrupt
 ) -> dict[str, Any]:
-    resolved = resolve_model(model, host)
-    if resolved.note:
-        say("note", resolved.note)
-    with Meter(interrupt.check) as meter:
-        artifact = artifact_of(resolved, host, meter.conversion)
+    artifact = artifact_for(host, model, interrupt)
     return Session(artifact, setting, host, interrupt).measure()
