@@ -47,7 +47,9 @@ def assert_empty(driver: SnapshotDriver) -> None:
     capacity = driver.program.capacity()
     assert (capacity.available, capacity.resident) == (capacity.total, 0)
     driver.program.check()
-    assert driver.program._stores.context.idle
+    stores = driver.program._stores
+    assert stores.context.idle
+    assert sorted(stores._free_rows) == list(range(stores.rows))
 
 
 def undisturbed(driver: SnapshotDriver, ids: list[int], sampling=DRAWN, count: int = COUNT):
@@ -351,6 +353,9 @@ def test_pages_that_a_checkpoint_shares_are_saved_once_and_stay_on_the_device(
     second = driver.settle(driver.begin_pause(rows[1]))
     assert first.moved_bytes == slot + 3 * page
     assert second.moved_bytes == slot + page, "the shared prefix lies there already"
+    image = -(-slot // 256) * 256
+    assert first.resume.holds.host_bytes == image + page, "what a revoke would free"
+    assert second.resume.holds.host_bytes == image + page
     total = driver.program.capacity().total.pages["main"]
     assert driver.program.capacity().available.pages["main"] == total - 2, "the checkpoint's"
     driver.program.drop(kept, CheckpointAction.DELETE)
@@ -385,6 +390,63 @@ def test_what_only_snapshots_hold_on_the_device_makes_way(drivers) -> None:
     driver.release(other)
     driver.restore(row, resume)
     driver.generate(row, 6)
+
+
+def test_a_prefix_that_two_snapshots_share_stays_on_the_host_for_the_second(drivers) -> None:
+    driver = drivers()
+    ids = tokens(6, 140)
+    root = driver.begin(prompt(ids, [128]), sampling=GREEDY)
+    kept = driver.prefill_capturing(root, [128])[128].checkpoint
+    driver.release(root)
+    rows = [driver.begin(prompt([*ids, n]), kept, sampling=GREEDY, lane=n) for n in range(2)]
+    for row in rows:
+        driver.generate(row, 2)
+    first, second = (driver.snapshot(row) for row in rows)
+    driver.program.drop(kept, CheckpointAction.DELETE)
+    driver.release(driver.restore(rows[0], first))
+    driver.snapshots.trim()
+    capacity = driver.program.capacity()
+    assert capacity.available.pages == capacity.total.pages
+    driver.restore(rows[1], second)
+    driver.generate(rows[1], 5)
+
+
+def test_pages_that_went_between_plan_and_start_abort_a_resume(drivers) -> None:
+    """Its own shared pages on the device are not counted as there and given up at once."""
+    driver = drivers(max_context=256, kv_tokens=6 * 64, max_concurrency=2)
+    row = driver.begin(prompt(tokens(6, 130), [128]), sampling=GREEDY)
+    kept = driver.prefill_capturing(row, [128])[128].checkpoint
+    driver.generate(row, 3)
+    resume = driver.snapshot(row)
+    driver.program.drop(kept, CheckpointAction.DELETE)
+    other = driver.begin(prompt(tokens(9, 190)), sampling=GREEDY, lane=1)
+    driver.generate(other, 2)
+    opened = driver.begin_resume(row, resume)
+    driver.generate(other, 4)
+    result = driver.step(opened)
+    assert isinstance(result, Aborted)
+    assert "main" in result.reason
+    driver.release(other)
+    driver.restore(row, resume)
+    driver.generate(row, 5)
+
+
+def test_a_sequence_comes_back_in_another_row(drivers) -> None:
+    """Settings and counts are kept by row, and somebody else took the old one."""
+    ids = tokens(3, 70)
+    expected = undisturbed(drivers(), ids)
+    driver = drivers("queued")
+    row = driver.begin(prompt(ids), sampling=DRAWN)
+    driver.generate(row, 6)
+    before = driver.record(row).row
+    resume = driver.snapshot(row)
+    other = driver.begin(prompt(tokens(4, 20)), sampling=GREEDY, lane=1)
+    driver.generate(other, 4)
+    assert driver.record(other).row == before
+    driver.restore(row, resume, lane=2)
+    assert driver.record(row).row != before
+    driver.generate(row, COUNT)
+    assert (row.tokens, row.logprobs) == expected
 
 
 @pytest.mark.parametrize("way", ["pause", "resume"])

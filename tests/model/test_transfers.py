@@ -197,3 +197,26 @@ def test_transfers_allocate_nothing(config_of) -> None:
         world.transfers.save(0, (1, 2), extents)
         world.transfers.load(1, (3, 4), extents)
     assert world.device.counters() == before
+
+
+@pytest.mark.parametrize("way", ["save", "load"])
+def test_copies_come_after_what_the_compute_lane_was_given(config_of, way) -> None:
+    world, order = World(config_of("tied")), []
+
+    class Compute:
+        def record(self) -> str:
+            order.append("mark")
+            return "mark"
+
+    class Copies:
+        def wait_for(self, event: str) -> None:
+            order.append(f"wait for {event}")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+    direction = world.transfers._out if way == "save" else world.transfers._in
+    real, direction.lane, world.transfers.compute = direction.lane, Copies(), Compute()
+    world.transfers.faults = order.append
+    getattr(world.transfers, way)(0, [1], world.extents(1))
+    assert order == ["mark", "wait for mark", "state", "pages"]
