@@ -67,7 +67,7 @@ def test_every_request_is_there_once_in_turns(report):
     # a context of 100 + 3 * (70 + 4 + 64) + 64 = 578 tokens is 10 pages of 64, for three
     assert report["setting"] == {
         "prompts": "messages", "conversations": 2, "turns": 3, "system": 100, "user": 70, "new": 4,
-        "cache": "reuse", "cache_slots": 8, "host_memory": 0, "kv_tokens": 1920, "kv_format": None,
+        "cache": "reuse", "cache_slots": 8, "kv_tokens": 1920, "kv_format": None,
         "prefill_chunk": 1024, "max_context": 1920,
     }  # fmt: skip
 
@@ -107,7 +107,6 @@ def test_token_prompts_start_where_the_answer_ended(host):
         messages=False,
         cache="reuse",
         slots=None,
-        host_bytes=None,
         kv_tokens=None,
         device="cpu",
         kv_format=None,
@@ -195,7 +194,6 @@ def test_sentences_end_as_soon_as_they_are_long_enough():
     [
         ("demo --cache off", "--cache off compares nothing"),
         ("demo --cache lru", "no cache policy is named 'lru' (installed: off, reuse)"),
-        ("demo --host-memory lots", "--host-memory is 'lots'"),
         ("demo --geometry 9b", "MODEL demo and --geometry 9b are two models"),
         ("demo --device cpu --kv-capacity 64", "--kv-capacity 64 gives 1 pages"),
     ],

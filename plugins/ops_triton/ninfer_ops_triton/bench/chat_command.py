@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from ninfer_core.console import DebugOption, Interrupt, leave, reported, with_groups
-from ninfer_core.console.sizes import byte_size
 from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
 from ninfer_ops_triton.bench.chat_session import ChatSession, ChatSetting
@@ -52,10 +51,6 @@ class MemoryGroup:
         int | None,
         typer.Option(min=0, metavar="N", help="State slots for kept contexts; else four a talk."),
     ] = None
-    host_memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Host memory for contexts, such as 8GiB; else none."),
-    ] = None
     kv_capacity: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens of context memory; else room for all."),
@@ -76,7 +71,6 @@ class MemoryGroup:
             raise UsageError(
                 "--cache off compares nothing", hint="the run without the cache is always made"
             )
-        host = self.host_memory
         return ChatSetting(
             conversations=talk.conversations,
             turns=talk.turns,
@@ -84,7 +78,6 @@ class MemoryGroup:
             messages=messages,
             cache=self.cache,
             slots=self.cache_slots,
-            host_bytes=None if host is None else byte_size(host, "--host-memory"),
             kv_tokens=self.kv_capacity,
             device=self.device,
             kv_format=self.kv_dtype,

@@ -45,7 +45,6 @@ class ChatSetting:
     messages: bool
     cache: str
     slots: int | None
-    host_bytes: int | None
     kv_tokens: int | None
     device: str
     kv_format: str | None
@@ -77,7 +76,6 @@ class ChatSetting:
             kv_format=self.kv_format,
             cache_policy=self.cache,
             extra_state_slots=slots,
-            host_bytes=self.host_bytes,
             queue_timeout=None,
         )
 
@@ -135,7 +133,6 @@ class ChatSession:
                 **asdict(setting.sizes),
                 "cache": setting.cache,
                 "cache_slots": options.extra_state_slots,
-                "host_memory": options.host_bytes or 0,
                 "kv_tokens": options.kv_tokens,
                 "kv_format": setting.kv_format,
                 "prefill_chunk": summary.prefill_chunk,
