@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ninfer_core.contract.checkpoints import (
@@ -15,15 +17,23 @@ from ninfer_core.contract.checkpoints import (
     Transaction,
 )
 from ninfer_core.contract.instance import Budget
+from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.device.cpu import open_device
 from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.testing.program_driver import Driven
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program
-from tests.model.checkpoint_driver import NAN, SIZES, CheckpointDriver
+from tests.model.checkpoint_driver import NAN, SIZES, CheckpointDriver, prompt
 from tests.model.late_copies import LateCopies
 
 GARBAGE = 0xC3
+DRAWN = SamplingParams(
+    temperature=0.9, top_k=40, top_p=0.95, seed=11, repetition_penalty=1.2, frequency_penalty=0.1
+)
+KINDS = [("eager", None), ("queued", None), ("queued", 3)]
+"""Units, and how late copies are."""
+COUNT = 30
+"""Tokens that tests produce."""
 
 
 class SnapshotDriver(CheckpointDriver):
@@ -111,3 +121,41 @@ def snapshot_driver(
     held = None if units == "eager" else ExitStack()
     program, _ = generation_program(model, budget, device, held=held)
     return SnapshotDriver(program)
+
+
+@contextmanager
+def snapshot_drivers(build_case: Any) -> Iterator[Callable[..., SnapshotDriver]]:
+    """Makes drivers; in the end all of them close and hold nothing."""
+    made: list[SnapshotDriver] = []
+
+    def build(
+        units: str = "eager", lag: int | None = None, case: str = "tied", **sizes: int
+    ) -> SnapshotDriver:
+        made.append(snapshot_driver(build_case(case).model, units, lag=lag, **sizes))
+        return made[-1]
+
+    yield build
+    for driver in made:
+        driver.program.close()
+        assert_empty(driver)
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    r = random.Random(seed)
+    return [r.randrange(300) for _ in range(count)]
+
+
+def assert_empty(driver: SnapshotDriver) -> None:
+    capacity = driver.program.capacity()
+    assert (capacity.available, capacity.resident) == (capacity.total, 0)
+    driver.program.check()
+    stores = driver.program._stores
+    assert stores.context.idle
+    assert sorted(stores._free_rows) == list(range(stores.rows))
+
+
+def undisturbed(driver: SnapshotDriver, ids: list[int], sampling=DRAWN, count: int = COUNT):
+    row = driver.begin(prompt(ids), sampling=sampling)
+    driver.generate(row, count)
+    driver.release(row)
+    return row.tokens, row.logprobs
