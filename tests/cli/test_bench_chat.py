@@ -8,16 +8,16 @@ import random
 import pytest
 from typer.testing import CliRunner
 
-from ninfer_core.console import Interrupt
 from ninfer_core.contract.events import FinishReason, GenerationResult, Timings, Usage
 from ninfer_core.contract.requests import CacheRequest
 from ninfer_core.contract.reuse import ReuseReason
 from ninfer_core.plugins import Selection, load_plugins
-from ninfer_demo_model.source import ARTIFACT
 from ninfer_ops_triton.bench.chat_drive import Turn
-from ninfer_ops_triton.bench.chat_session import ChatSession, ChatSetting, by_turn, rows, total
+from ninfer_ops_triton.bench.chat_session import by_turn, rows, total
 from ninfer_ops_triton.bench.command import app
 from ninfer_ops_triton.bench.talks import MessageTalk, Sizes, TokenTalk, sentences
+from ninfer_qwen3_5.geometry.artifact import Geometry, write_geometry
+from tests.cli.test_bench import TINY
 
 SMALL = "--conversations 2 --turns 3 --system 100 --user 70 --new 4 --device cpu".split()
 
@@ -98,22 +98,15 @@ def test_both_passes_ask_the_same(report):
     assert report["total"]["same_answers"] == report["total"]["requests"] == 6
 
 
-def test_token_prompts_start_where_the_answer_ended(host):
+def test_token_prompts_start_where_the_answer_ended(bench, tmp_path):
     """Turn t has 90 + 70 t + 5 (t - 1) tokens; the last answer's last token was never read."""
-    setting = ChatSetting(
-        conversations=2,
-        turns=3,
-        sizes=Sizes(system=90, user=70, new=5),
-        messages=False,
-        cache="reuse",
-        slots=None,
-        kv_tokens=None,
-        device="cpu",
-        kv_format=None,
-        prefill_chunk=1024,
-    )
-    with Interrupt() as interrupt:
-        made = ChatSession(ARTIFACT, setting, host, interrupt).measure()
+    path = tmp_path / "tiny.ninfer"
+    write_geometry(path, "tiny", TINY, Geometry("bf16"), 320)
+    sizes = "--conversations 2 --turns 3 --system 90 --user 70 --new 5 --device cpu".split()
+    done = bench(str(path), *sizes, "--json")
+    assert done.exit_code == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["setting"]["prompts"] == "token_ids"
     found = [(row["prompt_tokens"], row["cached_tokens"]) for row in made["requests"]]
     assert found == [(160, 0)] * 2 + [(235, 164)] * 2 + [(310, 239)] * 2
     ends = [row["point"] for row in made["requests"]]

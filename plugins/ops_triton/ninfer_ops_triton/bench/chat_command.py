@@ -12,7 +12,7 @@ from ninfer_core.console import DebugOption, Interrupt, leave, reported, with_gr
 from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
 from ninfer_ops_triton.bench.chat_session import ChatSession, ChatSetting
-from ninfer_ops_triton.bench.chosen import ModelGroup, artifact_for
+from ninfer_ops_triton.bench.chosen import ModelGroup, artifact_for, is_geometry
 from ninfer_ops_triton.bench.talks import Sizes
 
 _FLAGS = {
@@ -65,7 +65,7 @@ class MemoryGroup:
         int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
     ] = 1024
 
-    def to_setting(self, talk: TalkGroup, *, messages: bool) -> ChatSetting:
+    def to_setting(self, talk: TalkGroup) -> ChatSetting:
         """Raises UsageError."""
         if self.cache == "off":
             raise UsageError(
@@ -75,7 +75,6 @@ class MemoryGroup:
             conversations=talk.conversations,
             turns=talk.turns,
             sizes=Sizes(system=talk.system, user=talk.user, new=talk.new),
-            messages=messages,
             cache=self.cache,
             slots=self.cache_slots,
             kv_tokens=self.kv_capacity,
@@ -101,8 +100,7 @@ def chat(
     MODEL reads messages in its own template, a geometry random token ids.
     """
     with reported(debug=debug, as_json=as_json, flags=_FLAGS):
-        setting = memory.to_setting(talk, messages=chosen.geometry is None)
-        model = chosen.name()
+        setting, model = memory.to_setting(talk), chosen.name()
         with Interrupt() as interrupt:
             report = _measured(ctx.obj, model, setting, interrupt)
         if as_json:
@@ -119,4 +117,5 @@ def _measured(
     host: PluginHost, model: str | None, setting: ChatSetting, interrupt: Interrupt
 ) -> dict[str, Any]:
     artifact = artifact_for(host, model, interrupt)
-    return ChatSession(artifact, setting, host, interrupt).measure()
+    messages = not is_geometry(artifact, host)
+    return ChatSession(artifact, setting, host, interrupt, messages=messages).measure()

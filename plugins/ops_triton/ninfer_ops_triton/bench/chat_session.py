@@ -42,7 +42,6 @@ class ChatSetting:
     conversations: int
     turns: int
     sizes: Sizes
-    messages: bool
     cache: str
     slots: int | None
     kv_tokens: int | None
@@ -81,16 +80,23 @@ class ChatSetting:
 
 
 class ChatSession:
-    """Measures the model of an artifact."""
+    """Measures the model of an artifact, with ``messages`` or with token ids."""
 
     def __init__(
-        self, artifact: Path, setting: ChatSetting, host: PluginHost, interrupt: Interrupt
+        self,
+        artifact: Path,
+        setting: ChatSetting,
+        host: PluginHost,
+        interrupt: Interrupt,
+        *,
+        messages: bool,
     ) -> None:
         self._artifact = artifact
         self._setting = setting
         self._options = setting.engine_options(host)
         self._host = host
         self._interrupt = interrupt
+        self._messages = messages
 
     def measure(self) -> Json:
         """The whole report. Raises NinferError, and Interrupted after Ctrl-C."""
@@ -112,7 +118,7 @@ class ChatSession:
 
     def _talk(self, engine: Engine, number: int) -> Talk:
         sizes = self._setting.sizes
-        if self._setting.messages:
+        if self._messages:
             return MessageTalk(number, sizes, engine.tokenize)
         return TokenTalk(number, sizes, engine.load_summary().vocab_size)
 
@@ -127,7 +133,7 @@ class ChatSession:
             "model": summary.name,
             "devices": list(summary.devices),
             "setting": {
-                "prompts": "messages" if setting.messages else "token_ids",
+                "prompts": "messages" if self._messages else "token_ids",
                 "conversations": setting.conversations,
                 "turns": setting.turns,
                 **asdict(setting.sizes),

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from ninfer_core.artifact import open_artifact
 from ninfer_core.console import Interrupt, Meter, ModelArgument, say
-from ninfer_core.conversion import artifact_of
+from ninfer_core.conversion import artifact_of, weight_formats
 from ninfer_core.errors import UsageError
 from ninfer_core.models import resolve_model
 from ninfer_core.plugins import PluginHost
+from ninfer_ops_triton.bench.traffic import GEOMETRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +51,9 @@ def artifact_for(host: PluginHost, model: str | None, interrupt: Interrupt) -> P
         say("note", resolved.note)
     with Meter(interrupt.check) as meter:
         return artifact_of(resolved, host, meter.conversion)
+
+
+def is_geometry(path: Path, host: PluginHost) -> bool:
+    """Whether an artifact has random weights, and a vocabulary that means nothing."""
+    with open_artifact(path, weight_formats(host)) as artifact:
+        return artifact.resource("text", GEOMETRY) is not None
