@@ -45,7 +45,8 @@ class Watch:
         self._watch_launches(program)
 
     def of(self, prepared: PreparedPrompt) -> Run:
-        return self.runs[id(prepared)]
+        """Nothing, for a request that was given up before it was admitted."""
+        return self.runs.get(id(prepared)) or Run(prepared, 0, None)
 
     def _watch_units(self, units: Any) -> None:
         admit, executor = units.admit, units._forwards._executor
@@ -96,7 +97,7 @@ def open_watched(watch: Watch, *, keeps: bool = True, **options: Any) -> Iterato
         "devices": ("cpu",),
         "max_concurrency": 4,
         "max_pending": 4096,
-        "max_context": 8192 if keeps else 4096,
+        "max_context": 4096,
         "prefill_chunk": CHUNK,
         "cache_policy": "reuse",
         "extra_state_slots": 500 if keeps else 0,

@@ -24,7 +24,7 @@ class Ask:
 
     prompt: PromptInput
     sampling: SamplingParams
-    max_new_tokens: int = 40
+    max_new_tokens: int = 24
     cancel_after: int | None = None
 
 
@@ -46,13 +46,13 @@ class Client:
         *,
         system: str = "",
         tools: Sequence[Any] = (),
-        thinking: bool | None = None,
+        chat: ChatOptions | None = None,
         cache: CacheRequest | None = None,
     ) -> None:
         self.rng = rng
         self.history: list[Message] = [{"role": "system", "content": system}] if system else []
         self._tools = tuple(tools)
-        self._chat = ChatOptions(thinking=thinking)
+        self._chat = chat or ChatOptions()
         self._cache = cache or CacheRequest()
         self._sampling = _sampling(rng)
 
@@ -60,7 +60,7 @@ class Client:
         """A task, at times behind some reading."""
         asked = str(draw(self.rng.choice(QUESTIONS), self.rng, "any").messages[-1]["content"])
         if self.rng.random() < 0.3:
-            asked = f"Read this text: {spoken(self.rng, self.rng.randint(20, 90))} {asked}"
+            asked = f"Read this text: {spoken(self.rng, self.rng.randint(20, 60))} {asked}"
         return asked
 
     def say(self, text: str) -> None:
@@ -100,7 +100,7 @@ def _sampling(rng: random.Random) -> SamplingParams:
 def _system(rng: random.Random, chance: float = 0.6) -> str:
     if rng.random() >= chance:
         return ""
-    return f"You answer briefly. {spoken(rng, rng.randint(10, 120))}"
+    return f"You answer briefly. {spoken(rng, rng.randint(10, 80))}"
 
 
 def growing(rng: random.Random, turns: int) -> Talk:
@@ -110,12 +110,19 @@ def growing(rng: random.Random, turns: int) -> Talk:
 
 def thinking(rng: random.Random, turns: int) -> Talk:
     """The answers' thoughts stand in the history, and the template strips them."""
-    yield from _exchanges(Client(rng, system=_system(rng), thinking=True), turns)
+    chat = ChatOptions(thinking=True)
+    yield from _exchanges(Client(rng, system=_system(rng), chat=chat), turns)
+
+
+def remembering(rng: random.Random, turns: int) -> Talk:
+    """The template keeps the thoughts, so that every answer is read as it was written."""
+    chat = ChatOptions(thinking=True, template_kwargs={"preserve_thinking": True})
+    yield from _exchanges(Client(rng, system=_system(rng), chat=chat), turns)
 
 
 def sharing(rng: random.Random, turns: int) -> Talk:
     """One of several conversations under the same system prompt."""
-    system = f"You are the assistant of a shop. {spoken(random.Random(len('shop')), 150)}"
+    system = f"You are the assistant of a shop. {spoken(random.Random(len('shop')), 100)}"
     yield from _exchanges(Client(rng, system=system), turns)
 
 
@@ -126,11 +133,19 @@ def _exchanges(client: Client, turns: int) -> Talk:
 
 
 def edited(rng: random.Random, turns: int) -> Talk:
-    """Every question is asked, changed and asked again; some answers were long."""
+    """Every question is asked, changed and asked again."""
+    yield from _edits(Client(rng, system=_system(rng)), turns)
+
+
+def edited_later(rng: random.Random, turns: int) -> Talk:
+    """The same behind a long answer."""
     client = Client(rng, system=_system(rng))
-    if rng.random() < 0.5:
-        client.say(client.question())
-        client.history.append({"role": "assistant", "content": spoken(rng, rng.randint(70, 140))})
+    client.say(client.question())
+    client.history.append({"role": "assistant", "content": spoken(rng, rng.randint(70, 140))})
+    yield from _edits(client, turns)
+
+
+def _edits(client: Client, turns: int) -> Talk:
     for _ in range(turns):
         client.say(client.question())
         yield client.ask()
@@ -190,6 +205,7 @@ KINDS: dict[str, Callable[[random.Random, int], Talk]] = {
     "growing": growing,
     "thinking": thinking,
     "edited": edited,
+    "remembering": remembering,
     "sharing": sharing,
     "calling": calling,
     "retried": retried,
@@ -197,13 +213,16 @@ KINDS: dict[str, Callable[[random.Random, int], Talk]] = {
     "alternating": growing,
     "alternating thinking": thinking,
     "sharing too": sharing,
+    "edited later": edited_later,
 }
 """Every kind of conversation. Neighbours are led at the same time, a turn of each in turn."""
 
 
-def talks(first: int, count: int, seed: int, turns: Callable[[int], int]) -> list[Talk]:
-    """Conversations ``first .. first + count - 1`` of a seed."""
-    names = list(KINDS)
+def talks(
+    first: int, count: int, seed: int, turns: Callable[[int], int], kinds: Sequence[str] = ()
+) -> list[Talk]:
+    """Conversations ``first .. first + count - 1`` of a seed, of each of ``kinds`` in turn."""
+    names = list(kinds or KINDS)
     return [
         KINDS[names[index % len(names)]](random.Random(f"{seed}/{index}"), turns(index))
         for index in range(first, first + count)

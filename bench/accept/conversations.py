@@ -28,15 +28,15 @@ from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import CacheMode, GenerationOptions
 
 SLACK = 64
-LANES = 4
+LANES = 8
 BATCH = 20
 """Conversations per engine: so many that the stores hold all that they leave."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """One request. ``boundary``: the last message boundary shared with anything earlier; ``shared``:
-    the tokens shared, message or not; ``follows``: something was shared."""
+    """One request. ``boundary``: the last message boundary that it shares with anything earlier;
+    ``shared``: the tokens that it shares, up to a boundary or not."""
 
     talk: int
     ask: Ask
@@ -133,9 +133,8 @@ def lead(engine: Any, watch: Watch, led: Sequence[Talk]) -> list[Turn]:
 def _wave(engine: Any, watch: Watch, said: Said, asks: dict[int, Ask]) -> list[Turn]:
     """Ask all at once; what they say counts as earlier from the next wave on."""
     prepared = {number: engine.prepare(ask.prompt) for number, ask in asks.items()}
-    shared = {
-        n: (said.boundary(p.token_ids), said.shared(p.token_ids)) for n, p in prepared.items()
-    }
+    ids = {number: prompt.token_ids for number, prompt in prepared.items()}
+    shared = {number: (said.boundary(ids[number]), said.shared(ids[number])) for number in asks}
     handles = {n: engine.submit(prepared[n], options_of(ask)) for n, ask in asks.items()}
     for number, ask in asks.items():
         if ask.cancel_after is not None:
@@ -146,7 +145,8 @@ def _wave(engine: Any, watch: Watch, said: Said, asks: dict[int, Ask]) -> list[T
         run = watch.of(prepared[number])
         turns.append(Turn(number, ask, prepared[number], *shared[number], result, run))
         if ask.prompt.cache.mode is not CacheMode.DISABLED:
-            said.add(prepared[number].token_ids, result.token_ids)
+            read = run.frontier + run.launched
+            said.add(ids[number][:read], result.token_ids)
     return turns
 
 
@@ -211,7 +211,9 @@ def judge_rows(turns: Iterable[Turn], verdict: Verdict) -> None:
             verdict.fault("counts disagree", turn, **facts)
         if run.launched > turn.launched_at_most:
             facts = {"launched": run.launched, "at_most": turn.launched_at_most}
-            verdict.fault("rows", turn, boundary=turn.boundary, cached=cached, **facts)
+            points = {point.frontier for point in turn.prepared.restore_points}
+            kind = "rows" if turn.boundary in points else "rows without a point"
+            verdict.fault(kind, turn, boundary=turn.boundary, cached=cached, **facts)
         if cached > turn.shared:
             verdict.fault("shared what is not equal", turn, cached=cached, shared=turn.shared)
 
@@ -248,7 +250,7 @@ def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict) -> None:
 def _from_root(watch: Watch, turns: Sequence[Turn]) -> list[GenerationResult]:
     if not turns:
         return []
-    with open_watched(watch, keeps=False) as (engine, _):
+    with open_watched(watch, keeps=False, max_concurrency=LANES) as (engine, _):
         handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
         return [handle.result(600) for handle in handles]
 
@@ -256,7 +258,7 @@ def _from_root(watch: Watch, turns: Sequence[Turn]) -> list[GenerationResult]:
 def judged(led: Sequence[Talk], **options: Any) -> Verdict:
     """Lead the conversations in one engine and judge every request."""
     watch, verdict = Watch(), Verdict()
-    with open_watched(watch, **options) as (engine, program):
+    with open_watched(watch, max_concurrency=LANES, **options) as (engine, program):
         turns = lead(engine, watch, led)
         program.check()
         stats = engine.stats()
@@ -270,6 +272,7 @@ def judged(led: Sequence[Talk], **options: Any) -> Verdict:
 
 
 def in_batches(count: int, seed: int, turns: Callable[[int], int]) -> Verdict:
+    """Every batch in an engine of its own."""
     whole = Verdict()
     for first in range(0, count, BATCH):
         part = judged(talks(first, min(BATCH, count - first), seed, turns))
