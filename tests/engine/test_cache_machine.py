@@ -56,6 +56,9 @@ class CacheMachine(plain.EngineMachine):
 
     limits = ProgramLimits(max_context=160, max_concurrency=3, prefill_chunk=16, vocab_rows=64)
     keep = True
+    submit_thinkers = submit_constrained = wait_too_long = crowd = press = adopt_and = None
+    cancel_in = wait = poison = run = None
+    """Rules of the plain machine that have nothing to do with the cache."""
 
     @initialize(
         config=configs,

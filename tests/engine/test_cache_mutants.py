@@ -68,7 +68,7 @@ def a_capture_without_its_gate(patch: Patch) -> None:
     patch.setattr(ContextDriver, "capture", capture)
 
 
-@mutant("a permit that it may not have")
+@mutant("a permit that it may not have|waits for a capture that nobody makes")
 def a_gate_that_the_scheduler_overlooks(patch: Patch) -> None:
     def permit_order(self):
         return [record for record in self.residents if record.state in RUNNABLE]
