@@ -91,15 +91,19 @@ class ResourceManager:
         self._observe(record, entry)
 
     def reclaim(self, shortfall: Shortfall, spare: CheckpointRef | None = None) -> bool:
-        """Give up the policy's first victim that frees the short axis, ``spare`` only when there is
-        no other; False when there is none."""
+        """Give up the policy's victims until the short axis is covered, ``spare`` only when there
+        is no other; False when there is none."""
         candidates = list(self._victims(shortfall))
-        if len(candidates) > 1:
-            candidates = [victim for victim in candidates if victim.ref != spare]
+        candidates = [victim for victim in candidates if victim.ref != spare] or candidates
+        lacking, gone = shortfall.needed - shortfall.available, set[CheckpointRef]()
         for victim in self._policy.victims(shortfall, candidates) if candidates else ():
-            self._give_up(victim)
-            return True
-        return False
+            if victim.ref not in gone:
+                self._give_up(victim)
+                gone.add(victim.ref)
+                lacking -= victim.frees.amount(shortfall.axis)
+            if lacking <= 0:
+                break
+        return bool(gone)
 
     def wants_capture(self, record: RequestRecord, frontier: int) -> RestorePoint | None:
         """The restore point at ``frontier`` of a prompt, if the request takes part in the cache."""
