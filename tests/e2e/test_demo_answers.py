@@ -129,7 +129,8 @@ def test_all_pages_and_slots_return(demo_engine) -> None:
     for index, handle in enumerate(handles):
         assert handle.result(timeout=120).text == "7" or index == 3
     after = demo_engine.memory_summary()
-    assert dataclasses.asdict(after) == dataclasses.asdict(before)
+    # The host's free memory is not ours alone.
+    assert dataclasses.replace(after, devices=before.devices) == before
     assert after.pages_free == after.pages_total
     assert after.state_slots_free == after.state_slots_total
 

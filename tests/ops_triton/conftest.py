@@ -68,3 +68,9 @@ def operands(device):
     from harness import Operands
 
     return Operands(20, device)
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu_test_without_one(request):
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
