@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ninfer_core.contract.events import GenerationResult
@@ -95,6 +95,17 @@ def _sampling(rng: random.Random) -> SamplingParams:
         repetition_penalty=rng.choice([1.0, 1.1]),
         seed=rng.getrandbits(64),
     )
+
+
+def shortened(talk: Talk, most: int) -> Talk:
+    """The same with answers of ``most`` tokens."""
+    ask = next(talk)
+    while True:
+        result = yield replace(ask, max_new_tokens=most)
+        try:
+            ask = talk.send(result)
+        except StopIteration:
+            return
 
 
 def _system(rng: random.Random, chance: float = 0.6) -> str:

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from _reuse import Run, Watch, open_watched
+from _said import Said
 from _setting import print_report
 from _talks import KINDS, Ask, Talk, talks
 
@@ -36,12 +36,14 @@ BATCH = 20
 @dataclass(slots=True)
 class Turn:
     """One request. ``boundary``: the last message boundary that it shares with anything earlier;
-    ``shared``: the tokens that it shares, up to a boundary or not."""
+    ``edit``: a user message stands there behind an answer; ``shared``: the tokens that it shares,
+    up to a boundary or not."""
 
     talk: int
     ask: Ask
     prepared: PreparedPrompt
     boundary: int
+    edit: bool
     shared: int
     result: GenerationResult
     run: Run
@@ -57,55 +59,6 @@ class Turn:
     @property
     def whole(self) -> bool:
         return self.result.finish_reason is not FinishReason.CANCELLED
-
-
-@dataclass(slots=True)
-class Said:
-    """Everything that was rendered and answered, as token sequences under one template."""
-
-    turn_start: int
-    turn_end: int
-    line_feed: int
-    _sequences: list[Any] = field(default_factory=list)
-    _beginnings: set[bytes] = field(default_factory=set)
-
-    @classmethod
-    def by(cls, engine: Any) -> Said:
-        def token(text: str) -> int:
-            (found,) = engine.tokenize(text)
-            return int(found)
-
-        return cls(token("<|im_start|>"), token("<|im_end|>"), token("\n"))
-
-    def add(self, prompt: Any, answer: Sequence[int]) -> None:
-        """A prompt and its answer; a closed answer is followed by what closes every message."""
-        closed = list(answer)
-        if closed and closed[-1] == self.turn_end:
-            closed.append(self.line_feed)
-        sequence = np.concatenate([prompt, np.asarray(closed, dtype=np.int32)])
-        self._sequences.append(sequence)
-        ends = [*self._boundaries(sequence), len(sequence)]
-        self._beginnings.update(sequence[:end].tobytes() for end in ends)
-
-    def boundary(self, prompt: Any) -> int:
-        """The last message boundary of ``prompt`` up to which something earlier equals it."""
-        for end in reversed(self._boundaries(prompt)):
-            if prompt[:end].tobytes() in self._beginnings:
-                return end
-        return 0
-
-    def shared(self, prompt: Any) -> int:
-        """Tokens that ``prompt`` has in common with something earlier."""
-        return max((_common(prompt, earlier) for earlier in self._sequences), default=0)
-
-    def _boundaries(self, sequence: Any) -> list[int]:
-        return [int(at) for at in np.flatnonzero(sequence == self.turn_start) if at > 0]
-
-
-def _common(first: Any, second: Any) -> int:
-    length = min(len(first), len(second))
-    differing = np.flatnonzero(first[:length] != second[:length])
-    return int(differing[0]) if len(differing) else length
 
 
 def options_of(ask: Ask) -> GenerationOptions:
@@ -134,7 +87,7 @@ def _wave(engine: Any, watch: Watch, said: Said, asks: dict[int, Ask]) -> list[T
     """Ask all at once; what they say counts as earlier from the next wave on."""
     prepared = {number: engine.prepare(ask.prompt) for number, ask in asks.items()}
     ids = {number: prompt.token_ids for number, prompt in prepared.items()}
-    shared = {number: (said.boundary(ids[number]), said.shared(ids[number])) for number in asks}
+    shared = {number: said.places(ids[number]) for number in asks}
     handles = {n: engine.submit(prepared[n], options_of(ask)) for n, ask in asks.items()}
     for number, ask in asks.items():
         if ask.cancel_after is not None:
@@ -211,9 +164,13 @@ def judge_rows(turns: Iterable[Turn], verdict: Verdict) -> None:
             verdict.fault("counts disagree", turn, **facts)
         if run.launched > turn.launched_at_most:
             facts = {"launched": run.launched, "at_most": turn.launched_at_most}
-            points = {point.frontier for point in turn.prepared.restore_points}
-            kind = "rows" if turn.boundary in points else "rows without a point"
-            verdict.fault(kind, turn, boundary=turn.boundary, cached=cached, **facts)
+            verdict.fault(
+                "rows of an edit" if turn.edit else "rows",
+                turn,
+                boundary=turn.boundary,
+                cached=cached,
+                **facts,
+            )
         if cached > turn.shared:
             verdict.fault("shared what is not equal", turn, cached=cached, shared=turn.shared)
 
