@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -16,7 +17,7 @@ from ninfer_core.ops.reference import OPS
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.text import load_text
-from ninfer_qwen3_5.program.layout import Numerics
+from ninfer_qwen3_5.program.layout import Layout, Numerics
 from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
 
 BF16 = Numerics("bfloat16", "bf16")
@@ -182,3 +183,13 @@ def test_the_planned_size_of_the_weights_is_enough_for_them(tied, config) -> Non
         load_text(artifact, config, OPS, residence)
         taken = sum(extent.length for extent in residence.arena.layout().values())
         assert taken <= size <= 1.5 * taken
+
+
+def test_kept_contexts_get_pages_beyond_those_of_the_lanes() -> None:
+    plain = Budget(max_context=256, max_concurrency=2, prefill_chunk=64)
+    kept = dataclasses.replace(plain, keep_checkpoints=True)
+    assert Layout.plan(plain).pages == 8
+    assert Layout.plan(kept).pages == 16
+    assert Layout.plan(dataclasses.replace(kept, kv_tokens=64 * 40)).pages == 40
+    assert Layout.plan(dataclasses.replace(plain, kv_tokens=64 * 40)).pages == 8
+    assert Layout.plan(dataclasses.replace(kept, kv_tokens=64 * 40), page_limit=20).pages == 20

@@ -26,6 +26,10 @@ SCRATCH_SLOTS = 1
 """A last row of the tensors that is never allocated: padding rows of a unit may write there."""
 
 
+KEPT_SHARE = 2
+"""Pages with kept contexts over those that the lanes alone can use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Counts fixed at start."""
@@ -38,13 +42,16 @@ class Layout:
 
     @staticmethod
     def plan(budget: Budget, rounds_ahead: int = 0, page_limit: int | None = None) -> Layout:
-        """The smallest layout in which every lane can reach the full context, or what
-        ``kv_tokens`` or the memory's ``page_limit`` affords. Raises UsageError when one full
-        context would not fit."""
+        """The smallest layout in which every lane can reach the full context, with as much again
+        for kept contexts where there are any, or what ``kv_tokens`` or the memory's ``page_limit``
+        affords. Raises UsageError when one full context would not fit."""
         per_sequence = -(-budget.max_context // PAGE_TOKENS)
         pages = per_sequence * budget.max_concurrency
+        if budget.keep_checkpoints:
+            pages *= KEPT_SHARE
         if budget.kv_tokens is not None:
-            pages = min(pages, -(-budget.kv_tokens // PAGE_TOKENS))
+            asked = -(-budget.kv_tokens // PAGE_TOKENS)
+            pages = asked if budget.keep_checkpoints else min(pages, asked)
         if page_limit is not None:
             pages = min(pages, page_limit)
         least = max(per_sequence, budget.max_concurrency)
