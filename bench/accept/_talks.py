@@ -60,7 +60,7 @@ class Client:
         """A task, at times behind some reading."""
         asked = str(draw(self.rng.choice(QUESTIONS), self.rng, "any").messages[-1]["content"])
         if self.rng.random() < 0.3:
-            asked = f"Read this text: {spoken(self.rng, self.rng.randint(20, 60))} {asked}"
+            asked = f"Read this text: {spoken(self.rng, self.rng.randint(20, 45))} {asked}"
         return asked
 
     def say(self, text: str) -> None:
@@ -111,7 +111,7 @@ def shortened(talk: Talk, most: int) -> Talk:
 def _system(rng: random.Random, chance: float = 0.6) -> str:
     if rng.random() >= chance:
         return ""
-    return f"You answer briefly. {spoken(rng, rng.randint(10, 80))}"
+    return f"You answer briefly. {spoken(rng, rng.randint(10, 60))}"
 
 
 def growing(rng: random.Random, turns: int) -> Talk:
@@ -133,7 +133,7 @@ def remembering(rng: random.Random, turns: int) -> Talk:
 
 def sharing(rng: random.Random, turns: int) -> Talk:
     """One of several conversations under the same system prompt."""
-    system = f"You are the assistant of a shop. {spoken(random.Random(len('shop')), 100)}"
+    system = f"You are the assistant of a shop. {spoken(random.Random(7), 75)}"
     yield from _exchanges(Client(rng, system=system), turns)
 
 
@@ -152,7 +152,7 @@ def edited_later(rng: random.Random, turns: int) -> Talk:
     """The same behind a long answer."""
     client = Client(rng, system=_system(rng))
     client.say(client.question())
-    client.history.append({"role": "assistant", "content": spoken(rng, rng.randint(70, 140))})
+    client.history.append({"role": "assistant", "content": spoken(rng, rng.randint(70, 110))})
     yield from _edits(client, turns)
 
 
