@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -19,6 +20,8 @@ from typing import Any
 from _setting import conditions
 
 Facts = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+
 Step = Callable[[], Facts]
 """Does one check. ``passed`` of its facts is None, or left out, where there is nothing to fail."""
 
@@ -101,8 +104,8 @@ class Stage:
 
 
 def gpu_conditions() -> Facts:
-    """Versions, device and driver; only versions where there is no GPU."""
-    found: Facts = {"packages": {}, "commit": _output("git", "rev-parse", "HEAD")}
+    """Versions, source, device and driver; no device where there is no GPU."""
+    found: Facts = {"packages": {}, "source": source_digest()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found["packages"][package] = importlib.metadata.version(package)
@@ -113,6 +116,18 @@ def gpu_conditions() -> Facts:
             zip(query.split(","), described.splitlines()[0].split(", "), strict=True)
         )
     return found
+
+
+def source_digest() -> str:
+    """SHA-256 over the code that runs: a copy of a checkout may not know its commit.
+
+    Paths are included, in their order.
+    """
+    digest = hashlib.sha256()
+    for folder in ("ninfer_core", "plugins", "bench"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def outcome_of(command: list[str], timeout: float, **environment: str) -> tuple[int | None, str]:

@@ -29,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], help="steps with one of these in the name")
     parser.add_argument("--limit", type=float, default=480, help="seconds after which none starts")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes of everything")
+    parser.add_argument("--commit", default="", help="of this code, for the report")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=200, help="model: cases of each family")
     parser.add_argument("--cpu-cases", type=int, default=20, help="model: of them on the CPU too")
