@@ -26,8 +26,7 @@ def verdict(accept_scripts):
 
 
 def test_follow_ups_read_what_lies_behind_the_shared_messages(verdict) -> None:
-    others = ("answer", EDIT)
-    assert not [fault for fault in verdict.faults if not fault["fault"].startswith(others)]
+    assert not [fault for fault in verdict.faults if not fault["fault"].startswith("answer")]
     counts = verdict.counts
     assert counts["follow-ups"] > 70
     assert counts["rows launched"] < counts["prompt tokens"] * 0.6
@@ -60,7 +59,6 @@ def _kept_thoughts(seed: int):
         client.hear((yield client.ask()))
 
 
-@pytest.mark.xfail(strict=True, reason="no restore point stands before an edited last question")
 def test_an_edited_question_behind_a_long_answer_reads_the_question_alone(verdict) -> None:
     assert EDIT not in {fault["fault"] for fault in verdict.faults}
 

@@ -80,13 +80,15 @@ def test_every_turn_reads_the_new_tokens_alone(cached, thinking) -> None:
     """ggml-org/llama.cpp#20225, #21831, #22746, ml-explore/mlx-lm#1162: whole history again."""
     engine, _, watch = cached
     said: list[str] = []
+    known: set[int] = set()
     for turn in range(3):
         said.append(f"Read this text: {_filler(turn + thinking, 100)} What is {turn} + 5?")
         prepared = engine.prepare(_chat("", *said, thinking=thinking))
         result = engine.submit(prepared, SHORT).result(60)
-        ends = [p.frontier for p in prepared.restore_points]
+        points = {point.frontier for point in prepared.restore_points}
         if turn:
-            assert watch.of(prepared).launched == prepared.length - ends[-2]
+            assert watch.of(prepared).launched == prepared.length - max(points & known)
+        known = points
         said.append(result.text or "None.")
 
 

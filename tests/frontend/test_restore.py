@@ -65,10 +65,11 @@ def test_tools_alone_are_a_block(frontend, tools):
     assert block.endswith("</tools><|im_end|>\n")
 
 
-def test_every_user_message_ends_at_a_boundary(frontend):
+def test_user_messages_end_at_a_boundary_and_begin_at_one_behind_an_answer(frontend):
     second = {"role": "user", "content": "and?"}
     assert places(frontend, [USER, THINKS, second]) == {
         rendered("[user/hi]"): Kind.USER_MESSAGE,
+        rendered("[user/hi][assistant/yes]"): Kind.TURN_CLOSURE,
         rendered("[user/hi][assistant/yes][user/and?]"): Kind.RESPONSE_REPLAY,
     }
 

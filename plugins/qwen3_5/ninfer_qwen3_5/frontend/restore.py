@@ -18,7 +18,8 @@ from ninfer_qwen3_5.frontend.messages import Message
 from ninfer_qwen3_5.frontend.vocabulary import TURN_START
 
 MAX_USER_BOUNDARIES = 16
-"""User messages, counted from the end, whose boundaries are looked for: one rendering each."""
+"""User messages, counted from the end, whose boundaries are looked for: a rendering for each end,
+and one for each beginning behind an answer."""
 
 _PRECEDENCE = (
     RestoreKind.EXPLICIT,
@@ -60,6 +61,7 @@ def _places(
     yield from _system_end(conversation, text)
     user_ends = _user_ends(conversation, text)
     yield from (_Place(end, RestoreKind.USER_MESSAGE) for end in user_ends)
+    yield from _question_starts(conversation, text)
     yield from _response_places(conversation, text, user_ends)
     for marker in markers:
         yield from _marked_place(conversation, text, marker)
@@ -80,6 +82,21 @@ def _user_ends(conversation: Conversation, text: str) -> list[int]:
     users = [i for i, message in enumerate(messages) if message["role"] == "user"]
     beginnings = (conversation.closed(messages[: i + 1]) for i in users[-MAX_USER_BOUNDARIES:])
     return [len(b) for b in beginnings if b is not None and text.startswith(b)]
+
+
+def _question_starts(conversation: Conversation, text: str) -> Iterator[_Place]:
+    """Where the last user turns that follow an answer begin: a prompt that asks something else
+    there parts from this one at its first word, behind all that was answered."""
+    messages = conversation.messages
+    behind_answers = [
+        i
+        for i, message in enumerate(messages)
+        if i and message["role"] == "user" and messages[i - 1]["role"] == "assistant"
+    ]
+    for i in behind_answers[-MAX_USER_BOUNDARIES:]:
+        place = _turn_start_before(text, conversation.closed([*messages[:i], PROBE]))
+        if place is not None:
+            yield _Place(place, RestoreKind.TURN_CLOSURE)
 
 
 def _response_places(
