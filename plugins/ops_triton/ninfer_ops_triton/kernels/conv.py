@@ -73,8 +73,9 @@ def conv_step_kernel(
 @triton.jit
 def window_row(past, rows, row_stride, index, channels, count, live):
     """Row ``index - 3`` of a sequence: below 0 from the history ``past``, else from ``rows``."""
-    old = tl.load(past + index * count + channels, mask=live & (index < 3), other=0.0)
-    new = tl.load(rows + (index - 3) * row_stride + channels, mask=live & (index >= 3), other=0.0)
+    at = tl.zeros_like(channels) + index  # an interpreter may not splat what a scalar compares to
+    old = tl.load(past + index * count + channels, mask=live & (at < 3), other=0.0)
+    new = tl.load(rows + (index - 3) * row_stride + channels, mask=live & (at >= 3), other=0.0)
     return tl.where(index < 3, old, new)
 
 
@@ -115,7 +116,7 @@ def conv_fold_kernel(
     release_dependents(PDL)
     await_inputs(PDL)
     accepted = tl.load(counts + sequence)
-    live = (channels < count) & (accepted > 0)
+    live = (channels < count) & (tl.zeros_like(channels) + accepted > 0)
     slot = tl.load(slots + sequence)
     past = history + slot * history_stride
     rows = inputs + slot * inputs_stride
