@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import replace
 
 import pytest
@@ -147,20 +148,22 @@ def test_paused_requests_go_on_as_if_they_had_been_alone(cold) -> None:
     """vllm-project/vllm-metal#488: a preempted request was read again onto its old state."""
     from _reuse import Watch, open_watched
 
-    prompts = [_chat("", f"Read this: {_filler(number, 110)} Go on.") for number in (1, 2)]
+    prompts = [_chat("", f"Read this: {_filler(n, size)} Go on.") for n, size in ((1, 60), (2, 90))]
     options = GenerationOptions(sampling=GREEDY, max_new_tokens=60, ignore_eos=True, logprobs=1)
     expected = [cold.submit(prompt, options).result(120) for prompt in prompts]
+    older, younger = (cold.prepare(prompt).length for prompt in prompts)
+    assert PAGE_TOKENS < older < younger - 8 < 2 * PAGE_TOKENS - 8
+    assert older + 60 > 2 * PAGE_TOKENS
     small = {"max_context": 320, "kv_tokens": 320, "max_concurrency": 2, "extra_state_slots": 2}
     with open_watched(Watch(), **small) as (engine, program):
-        # Whether both are read before one of them grows is a matter of threads: ask until it is so.
-        for _ in range(12):
-            handles = [engine.submit(prompt, options) for prompt in prompts]
-            results = [handle.result(120) for handle in handles]
-            assert [r.token_ids for r in results] == [e.token_ids for e in expected]
-            assert [r.logprobs for r in results] == [e.logprobs for e in expected]
-            if engine.stats().pauses:
-                break
+        # Five pages: the younger takes the fifth, then the older needs one. Both wait at the door.
+        both_are_there, bind = threading.Event(), program.plan_bind
+        program.plan_bind = lambda request: bind(request) if both_are_there.wait(60) else None
+        handles = [engine.submit(prompt, options) for prompt in prompts]
+        both_are_there.set()
+        results = [handle.result(120) for handle in handles]
+        assert [r.token_ids for r in results] == [e.token_ids for e in expected]
+        assert [r.logprobs for r in results] == [e.logprobs for e in expected]
         stats = engine.stats()
         program.check()
-    if not stats.pauses:
-        pytest.skip("the threads never let both requests grow at once; see tests/model for pauses")
+    assert stats.pauses > 0
