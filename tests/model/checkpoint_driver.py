@@ -213,3 +213,10 @@ def checkpoint_driver(model: Any, units: str, **sizes: Any) -> CheckpointDriver:
     if isinstance(device, LateDevice):
         device.make_late(program)
     return CheckpointDriver(program)
+
+
+def kept_end(driver: CheckpointDriver, prepared: PreparedPrompt, produced: int = 1) -> Captured:
+    """The end of a prompt and its first produced tokens."""
+    row = driver.begin(prepared)
+    driver.generate(row, produced)
+    return driver.keep(row)

@@ -187,3 +187,19 @@ def _counting(
         return norm_head(stream, *rest)
 
     return counted
+
+
+@pytest.fixture
+def driver_of(build_case):
+    """Drivers of Programs with checkpoints, closed behind the test."""
+    from tests.model.checkpoint_driver import CheckpointDriver, checkpoint_driver
+
+    made: list[CheckpointDriver] = []
+
+    def build(units: str = "eager", **sizes: int) -> CheckpointDriver:
+        made.append(checkpoint_driver(build_case("tied").model, units, **sizes))
+        return made[-1]
+
+    yield build
+    for driver in made:
+        driver.program.close()

@@ -20,30 +20,11 @@ from ninfer_core.contract.media import MediaItem
 from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import CheckpointRef, NeverFits, Shortfall
 from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision, RowStatus
-from tests.model.checkpoint_driver import CheckpointDriver, checkpoint_driver, prompt
+from tests.model.checkpoint_driver import kept_end, prompt
 
 DELETE = CheckpointAction.DELETE
 STEM = [(7 * i) % 300 for i in range(100)]
 WHOLE = [*STEM, 5, 6, 7]
-
-
-@pytest.fixture
-def driver_of(build_case):
-    made: list[CheckpointDriver] = []
-
-    def build(units: str = "eager", **sizes: int) -> CheckpointDriver:
-        made.append(checkpoint_driver(build_case("tied").model, units, **sizes))
-        return made[-1]
-
-    yield build
-    for driver in made:
-        driver.program.close()
-
-
-def kept_end(driver: CheckpointDriver, prepared, produced: int = 1):
-    row = driver.begin(prepared)
-    driver.generate(row, produced)
-    return driver.keep(row)
 
 
 def item(start: int, digest: bytes) -> MediaItem:
