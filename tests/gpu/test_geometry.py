@@ -79,4 +79,4 @@ def test_the_read_bandwidth_names_what_reached_it():
         {"programs": s.programs, "block": s.block, "warps": s.warps, "stages": s.stages}
         for s in SHAPES
     ]
-    assert torch.cuda.memory_allocated(0) == before
+    assert torch.cuda.memory_allocated(0) <= before, "what was read stays allocated"
