@@ -54,6 +54,10 @@ class Stage:
     def say(self, text: str) -> None:
         print(f"[{self.seconds:6.1f} s] {text}", flush=True)
 
+    def wants(self, name: str) -> bool:
+        """Whether a step of this name was asked for."""
+        return not self.only or any(part in name or name in part for part in self.only)
+
     def run(self, name: str, step: Step) -> None:
         if self.only and not any(part in name for part in self.only):
             return

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +21,48 @@ from ninfer_core.contract.engine import EngineOptions
 from ninfer_demo_model.tasks import FAMILIES, Case, draw
 from ninfer_qwen3_5.convert import convert_checkpoint
 
-RECIPES = ("bf16", "fp8", "q4")
+RECIPES = {"bf16": 2, "fp8": 4, "q4": 4}
+"""Of each: in so many cases of a family one of GPU and CPU may be right and the other wrong."""
+
 KV_FORMATS = ("int8", "fp8")
 CONTEXT = 4096
 
+Answers = dict[str, list[tuple[bool, tuple[int, ...]]]]
+"""By family: whether an answer is right, and its tokens."""
 
-def answer_steps(stage: Stage, asked: argparse.Namespace, place: Path) -> None:
+
+def answer_steps(stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str, Path]) -> None:
+    """``artifacts`` are of the demo model, by recipe. The CPU answers in processes of its own,
+    beside the GPU."""
     cases = 2 if asked.tiny else asked.cases
     on_cpu = min(cases, asked.cpu_cases)
+    spawn = multiprocessing.get_context("spawn")
+    workers = max(1, (os.cpu_count() or 1) - 2)
+    with ProcessPoolExecutor(workers, spawn, _use_one_thread) as pool:
+        expected = {
+            recipe: [
+                pool.submit(_answered, path, "cpu", None, on_cpu, asked.seed, (family,))
+                for family in FAMILIES
+            ]
+            for recipe, path in artifacts.items()
+        }
+        given = {}
+        for recipe, path in artifacts.items():
+            run = partial(_on_device, path, asked.device, None, cases, asked.seed, given, recipe)
+            stage.run(f"answers, {recipe}", run)
+        for kv in KV_FORMATS if asked.device != "cpu" else ():
+            run = partial(
+                _on_device, artifacts["bf16"], asked.device, kv, cases, asked.seed, given, kv
+            )
+            stage.run(f"answers, bf16, kv {kv}", run)
+        for recipe, allowed in RECIPES.items():
+            if recipe in given:
+                run = partial(against, given[recipe], expected[recipe], allowed)
+                stage.run(f"answers, {recipe}, against the CPU", run)
+
+
+def convert_all(stage: Stage, place: Path) -> dict[str, Path]:
+    """The demo model in each weight format; what is lost stands in the report."""
     artifacts = {recipe: place / f"demo-{recipe}.ninfer" for recipe in RECIPES}
     for recipe, path in artifacts.items():
 
@@ -32,47 +70,52 @@ def answer_steps(stage: Stage, asked: argparse.Namespace, place: Path) -> None:
             report = convert_checkpoint(CHECKPOINT, path, recipe=recipe)
             return {"bytes": report.bytes, "worst_rms_error": report.max_rms_relative_error}
 
-        stage.run(f"answers, convert {recipe}", convert)
-        run = partial(answers, path, asked.device, None, cases, on_cpu, asked.seed)
-        stage.run(f"answers, {recipe}", run)
-    for kv in KV_FORMATS if asked.device != "cpu" else ():
-        run = partial(answers, artifacts["bf16"], asked.device, kv, cases, 0, asked.seed)
-        stage.run(f"answers, bf16, kv {kv}", lambda run=run: run() | {"passed": None})
+        stage.run(f"for answers and invariance, convert {recipe}", convert)
+    return artifacts
 
 
-def answers(path: Path, device: str, kv: str | None, cases: int, on_cpu: int, seed: int) -> Facts:
-    """Right answers on the device; of the first ``on_cpu`` of each family, on the CPU as well.
+def against(given: Answers, expected: list[Future[Answers]], allowed: int) -> Facts:
+    """Case by case: the same answer may be right on one of them only ``allowed`` times a family."""
+    wanted = {family: some for part in expected for family, some in part.result().items()}
+    differing = {
+        family: sum(a[0] != b[0] for a, b in zip(given[family], some, strict=False))
+        for family, some in wanted.items()
+    }
+    same = sum(
+        a[1] == b[1]
+        for family, some in wanted.items()
+        for a, b in zip(given[family], some, strict=False)
+    )
+    return {
+        "cases": sum(map(len, wanted.values())),
+        "right_on_cpu": {f: sum(right for right, _ in some) for f, some in wanted.items()},
+        "differ_in_correctness": differing,
+        "allowed": allowed,
+        "same_tokens": same,
+        "passed": max(differing.values()) <= allowed,
+    }
 
-    Passes when each family has its share, and the CPU has not more right ones than the device by
-    more than one in twenty.
-    """
-    drawn = {family: _draw(family, cases, seed) for family in FAMILIES}
-    given = _answered(path, device, kv, drawn)
-    right = {family: sum(given[family][0]) for family in FAMILIES}
-    facts: Facts = {
+
+def _on_device(
+    path: Path, device: str, kv: str | None, cases: int, seed: int,
+    given: dict[str, Answers], name: str,
+) -> Facts:  # fmt: skip
+    """Passes when each family has its share; context formats only tell their count."""
+    found = given[name] = _answered(path, device, kv, cases, seed)
+    right = {family: sum(right for right, _ in some) for family, some in found.items()}
+    enough = min(right.values()) >= SHARE * cases
+    return {
         "right": sum(right.values()),
         "of": cases * len(FAMILIES),
         "by_family": right,
-        "passed": min(right.values()) >= SHARE * cases,
+        "passed": enough if kv is None else None,
     }
-    if on_cpu:
-        some = {family: asked[:on_cpu] for family, asked in drawn.items()}
-        expected = _answered(path, "cpu", None, some)
-        mine = sum(sum(given[family][0][:on_cpu]) for family in FAMILIES)
-        theirs = sum(sum(expected[family][0]) for family in FAMILIES)
-        same = [
-            a == b
-            for family in FAMILIES
-            for a, b in zip(given[family][1], expected[family][1], strict=False)
-        ]
-        facts |= {
-            "first_right": mine,
-            "first_right_on_cpu": theirs,
-            "first_same_tokens": sum(same),
-            "first_of": len(same),
-        }
-        facts["passed"] = facts["passed"] and mine >= theirs - len(same) / 20
-    return facts
+
+
+def _use_one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _draw(family: str, cases: int, seed: int) -> list[Case]:
@@ -81,21 +124,17 @@ def _draw(family: str, cases: int, seed: int) -> list[Case]:
 
 
 def _answered(
-    path: Path, device: str, kv: str | None, drawn: dict[str, list[Case]]
-) -> dict[str, tuple[list[bool], list[Any]]]:
-    """Whether each answer is right, and its tokens."""
-    options = EngineOptions(
-        devices=(device,),
-        max_concurrency=8,
-        max_pending=4096,
-        max_context=CONTEXT,
-        queue_timeout=None,
-        kv_format=kv,
-    )
-    found = {}
+    path: Path, device: str, kv: str | None, cases: int, seed: int,
+    families: Sequence[str] = tuple(FAMILIES),
+) -> Answers:  # fmt: skip
+    settings: dict[str, Any] = {"max_concurrency": 8, "max_pending": 4096, "queue_timeout": None}
+    options = EngineOptions(devices=(device,), max_context=CONTEXT, kv_format=kv, **settings)
+    found: Answers = {}
     with Engine.open(path, options) as engine:
-        for family, cases in drawn.items():
-            results = answer(engine, cases)
-            right = [c.check(reply_of(r)) for c, r in zip(cases, results, strict=True)]
-            found[family] = (right, [result.token_ids for result in results])
+        for family in families:
+            drawn = _draw(family, cases, seed)
+            found[family] = [
+                (case.check(reply_of(result)), result.token_ids)
+                for case, result in zip(drawn, answer(engine, drawn), strict=True)
+            ]
     return found

@@ -4,40 +4,53 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from _stage import Facts, Stage
 from determinism import Request, requests, together
+from gpu_answers import KV_FORMATS
 
 from ninfer_core import Engine
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 
-GEOMETRY = "geometry:0.8b"
+GEOMETRIES = ("geometry:0.8b", "geometry:0.8b:fp8", "geometry:0.8b:q4")
 GEOMETRY_REQUESTS, GEOMETRY_TOKENS = 200, 32
 WITH_LOGPROBS = 20
 LONGEST = 600
 
 
-def invariance_steps(stage: Stage, asked: argparse.Namespace) -> None:
+def invariance_steps(
+    stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str, Path]
+) -> None:
+    """``artifacts`` are of the demo model, by recipe."""
     count = 16 if asked.tiny else asked.requests
     demo = partial(_demo, count, asked.seed)
-    stage.run("invariance, demo", partial(compare, "demo", asked.device, demo, asked.seed))
-    if not asked.tiny:
-        run = partial(compare, GEOMETRY, asked.device, _random_prompts, asked.seed)
-        stage.run(f"invariance, {GEOMETRY}", run)
+    for recipe, path in artifacts.items():
+        run = partial(compare, path, asked.device, demo, asked.seed)
+        stage.run(f"invariance, demo {recipe}", run)
+    if asked.device != "cpu":
+        some = partial(_demo, count // 4, asked.seed)
+        for kv in KV_FORMATS:
+            run = partial(compare, artifacts["bf16"], asked.device, some, asked.seed, kv)
+            stage.run(f"invariance, demo, kv {kv}", run)
+    for model in () if asked.tiny else GEOMETRIES:
+        run = partial(compare, model, asked.device, _random_prompts, asked.seed)
+        stage.run(f"invariance, {model}", run)
 
 
-def compare(model: str, device: str, make: Any, seed: int) -> Facts:
+def compare(model: str | Path, device: str, make: Any, seed: int, kv: str | None = None) -> Facts:
     """``make`` gives the requests for a vocabulary. The second time they come eight at once, in
     another order."""
     options = EngineOptions(
-        devices=(device,), max_concurrency=8, max_pending=64, max_context=4096, queue_timeout=None
-    )
+        devices=(device,), max_concurrency=8, max_pending=64, max_context=4096,
+        queue_timeout=None, kv_format=kv,
+    )  # fmt: skip
     with Engine.open(model, options) as engine:
         asked = make(engine.load_summary().vocab_size)
         alone = [_evidence(engine.submit(*request).result()) for request in asked]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from _oracle import SHAPES, checkpoint, load, log_probabilities, prepare
 from _stage import Facts, Stage
-from gpu_answers import answer_steps
+from gpu_answers import answer_steps, convert_all
 from gpu_invariance import invariance_steps
 from torch import Tensor
 
@@ -53,8 +53,11 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
         if not asked.tiny:
             large = partial(parity, place, "0.8b", asked.device, (1, 17, 300, 1100), 1024, False)
             stage.run("parity, 0.8b", large)
-        answer_steps(stage, asked, place)
-        invariance_steps(stage, asked)
+        if stage.wants("answers") or stage.wants("invariance"):
+            artifacts = convert_all(stage, place)
+            if stage.wants("answers"):
+                answer_steps(stage, asked, artifacts)
+            invariance_steps(stage, asked, artifacts)
 
 
 @contextlib.contextmanager
