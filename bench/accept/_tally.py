@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 
+IN_A_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+"""There the process that started it hears of every outcome, too."""
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" or report.outcome != "passed":
+    if not IN_A_WORKER and (report.when == "call" or report.outcome != "passed"):
         entry = {"id": report.nodeid, "outcome": report.outcome, "seconds": report.duration}
         with Path(os.environ["TALLY"]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

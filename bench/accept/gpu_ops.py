@@ -44,7 +44,7 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
 def run_suite(stage: Stage, target: str) -> Facts:
     """Counts of a pytest run in a process of its own; passes when all that ran passed, and some
     did."""
-    code, text, counts = _pytest(stage, [target])
+    code, text, counts = _pytest(stage, [*_side_by_side(target), target])
     facts = counts | {"exit_code": code} | ({"output": text[-3000:]} if code else {})
     return facts | {"passed": code == 0 and counts["ran"] > 0}
 
@@ -71,6 +71,12 @@ def first_cases(stage: Stage) -> Facts:
     clean = code != FOUND and "ERROR SUMMARY: 0 errors" in text
     facts = counts | {"exit_code": code, "output": text[-3000:]}
     return facts | {"passed": clean and counts["ran"] > 0}
+
+
+def _side_by_side(target: str) -> list[str]:
+    """Options for suites whose tests may share the GPU; those of its memory have it alone."""
+    workers = min(12, (os.cpu_count() or 1) - 2)
+    return ["-n", str(workers)] if target == "tests/ops_triton" and workers > 1 else []
 
 
 def _pytest(
