@@ -59,6 +59,19 @@ class GenerationStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptProgress:
+    """How far the prompt is read: ``done`` of ``total`` tokens, ``cached`` of them reused.
+
+    Published after every chunk of a prompt, before any delta, to a streaming consumer that asked
+    for it (``GenerationOptions.progress``).
+    """
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDelta:
     """A piece of call ``index``: ``id`` and ``name`` once, then JSON ``arguments`` fragments."""
 
@@ -168,4 +181,4 @@ class Failed:
     partial: GenerationResult | None = None
 
 
-GenerationEvent = GenerationStart | Delta | Finished | Failed
+GenerationEvent = GenerationStart | PromptProgress | Delta | Finished | Failed

@@ -139,6 +139,7 @@ class GenerationOptions:
     context and reported. ``logprobs`` k gives k alternatives per token; ``prompt_logprobs``
     likewise for prompt positions. ``queue_timeout`` and ``deadline`` are seconds from submit;
     ``queue_timeout`` covers preparation too. ``thinking_budget`` counts reasoning tokens.
+    ``progress`` asks for a ``PromptProgress`` after each chunk of the prompt.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -152,6 +153,7 @@ class GenerationOptions:
     queue_timeout: float | None = None
     deadline: float | None = None
     thinking_budget: int | None = None
+    progress: bool = False
     consumer: ConsumerMode = ConsumerMode.STREAMING
 
     def __post_init__(self) -> None:

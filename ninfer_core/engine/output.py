@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ninfer_core.contract.errors import EngineFailure, RequestError
-from ninfer_core.contract.events import Delta, FinishReason
+from ninfer_core.contract.events import Delta, FinishReason, PromptProgress
 from ninfer_core.contract.frontend import OutputPreview, OutputSpan
 from ninfer_core.engine.request_record import Ending, RequestRecord
 
@@ -18,6 +18,13 @@ def publish(record: RequestRecord, deltas: tuple[Delta, ...]) -> None:
     """Hand committed deltas to a consumer that asked for them."""
     if deltas and record.streaming:
         record.response.put(*deltas)
+
+
+def publish_progress(record: RequestRecord, done: int) -> None:
+    """Say how far the prompt is read to a consumer that asked for it."""
+    if record.options.progress and record.streaming:
+        cached = record.watch.cached_tokens
+        record.response.put(PromptProgress(done=done, total=record.prompt_tokens, cached=cached))
 
 
 def preview_output(record: RequestRecord, span: OutputSpan) -> OutputPreview | RequestError:

@@ -28,7 +28,7 @@ from ninfer_core.contract.units import (
 )
 from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.endings import Endings
-from ninfer_core.engine.output import commit_output, preview_output, publish
+from ninfer_core.engine.output import commit_output, preview_output, publish, publish_progress
 from ninfer_core.engine.request_record import Ending, RequestRecord
 from ninfer_core.engine.round_timings import CycleTimes
 from ninfer_core.engine.states import RequestState
@@ -90,7 +90,10 @@ class Publisher:
             raise EngineFailure("a chunk came back for another sequence")
         if progress.status is not RowStatus.OK:
             self._endings.stop(record, _row_error(progress.status))
-        elif self._accounting.chunk(record, progress, last=flight.last):
+            return
+        if record.state is RequestState.PREFILL:
+            publish_progress(record, progress.frontier)
+        if self._accounting.chunk(record, progress, last=flight.last):
             self._endings.stop(record, record.limit_reason)
         elif not flight.last:
             self._reached(record, progress.frontier)
@@ -109,6 +112,8 @@ class Publisher:
         for record, preview in accepted:
             commit_output(record, preview)
         for record, preview in accepted:
+            if pending.kind is UnitKind.PREFILL:
+                publish_progress(record, record.prompt_tokens)
             publish(record, preview.deltas)
         for one in judged:
             if one.ending is not None:

@@ -18,6 +18,7 @@ from ninfer_core.contract.events import (
     GenerationEvent,
     GenerationResult,
     GenerationStart,
+    PromptProgress,
     Timings,
     ToolCall,
     ToolDelta,
@@ -33,7 +34,7 @@ class Reply:
 
     ``error`` ends the request instead of ``finish``; ``starts`` False fails before the start.
     ``timings`` are reported as they are, but for the rounds; the usage takes its cached tokens from
-    them.
+    them. ``progress`` is published to who asks for it, with the same pauses.
     """
 
     deltas: tuple[Delta, ...]
@@ -43,6 +44,7 @@ class Reply:
     interval: float = 0.0
     warnings: tuple[str, ...] = ()
     timings: Timings = Timings(prefill=0.5, decode=0.25)
+    progress: tuple[PromptProgress, ...] = ()
 
     @classmethod
     def of(cls, text: str, *, reasoning: str = "", **fields: Any) -> Reply:
@@ -200,6 +202,9 @@ class ScriptedHandle:
         return Finished(result)
 
     def _publish(self) -> FinishReason:
+        for step in self._reply.progress if self._options.progress else ():
+            self.cancelled.wait(self._reply.interval)
+            self._events.put(step)
         for delta in self._reply.deltas:
             if self.cancelled.wait(self._reply.interval):
                 return FinishReason.CANCELLED
