@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,9 +59,9 @@ class ErrorReply:
     def body(self) -> dict[str, Any]:
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         error = {
-            "message": self.message,
+            "message": _printable(self.message),
             "type": _TYPES.get(self.status, kind),
-            "param": self.param,
+            "param": self.param and _printable(self.param),
             "code": self.code,
         }
         return {"error": error | self.extra}
@@ -84,8 +86,21 @@ def _details(error: RequestError) -> dict[str, Any]:
     if isinstance(error, ContextLengthExceeded):
         return {"prompt_tokens": error.prompt_tokens, "max_context": error.max_context}
     if isinstance(error, InvalidSchema):
-        return {"pointer": error.pointer}
+        return {"pointer": _printable(error.pointer)}
     return {}
+
+
+@contextlib.contextmanager
+def spelled(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors from inside name fields as the request did: ``names`` maps theirs to its own."""
+    try:
+        yield
+    except RequestError as error:
+        own = names.get(error.param or "")
+        if own is not None and error.param is not None:
+            error.message = error.message.replace(error.param, own)
+            error.param = own
+        raise
 
 
 def on_the_wire(text: str) -> str:
@@ -93,3 +108,8 @@ def on_the_wire(text: str) -> str:
     for name, spelling in _SPELLINGS.items():
         text = text.replace(name, spelling)
     return text
+
+
+def _printable(text: str) -> str:
+    """``text`` with halves of characters, which a request may name fields with, spelled out."""
+    return text.encode(errors="backslashreplace").decode()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from starlette.types import Receive
 
-from ninfer_core.contract.engine import EngineLike
+from ninfer_core.contract.engine import EngineLike, GenerationHandle
+from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_gateway_http.bridge import ClientGone, Exchange
+from ninfer_gateway_http.choices import Choices, ManyChoices, OneChoice, Part
 from ninfer_gateway_http.errors import ModelNotFound
 from ninfer_gateway_http.settings import ServerSettings
 
@@ -39,24 +41,62 @@ class Gateway:
                 hint=f"ask for {self.name!r}",
             )
 
+    async def prepare(self, prompt: PromptInput) -> PreparedPrompt:
+        """Render and tokenise off the loop. Raises what preparing raises."""
+        return await asyncio.to_thread(self.engine.prepare, prompt)
+
     @contextlib.asynccontextmanager
     async def exchange(
-        self, prompt: PromptInput, options: GenerationOptions, receive: Receive
+        self,
+        prompt: PromptInput | PreparedPrompt,
+        options: GenerationOptions,
+        receive: Receive,
     ) -> AsyncIterator[Exchange]:
         """Submit and follow one request; it is cancelled when the peer leaves or the block ends.
 
         ``receive`` is the connection after its body was read. Raises what submitting raises.
         """
-        handle = await asyncio.to_thread(self.engine.submit, prompt, options)
-        exchange = Exchange(handle)
+        async with self._opened(Part(prompt, options)) as exchange:
+            with _watched(receive, exchange.end):
+                yield exchange
+
+    @contextlib.asynccontextmanager
+    async def choices(self, parts: Sequence[Part], receive: Receive) -> AsyncIterator[Choices]:
+        """As :meth:`exchange` for one or several parts of one request.
+
+        Only a single part raises here what submitting raises; several do when they are read.
+        """
+        if len(parts) == 1:
+            async with self.exchange(parts[0].prompt, parts[0].options, receive) as exchange:
+                yield OneChoice(exchange)
+            return
+        many = ManyChoices(parts, self.model.max_concurrency, self._opened)
+        try:
+            with _watched(receive, many.end):
+                yield many
+        finally:
+            await many.close()
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, part: Part) -> AsyncIterator[Exchange]:
+        exchange = Exchange(await self._submit(part))
         self._open.add(exchange)
-        watch = asyncio.create_task(_watch(receive, exchange))
         try:
             yield exchange
         finally:
-            watch.cancel()
             self._open.discard(exchange)
             exchange.close()
+
+    async def _submit(self, part: Part) -> GenerationHandle:
+        """A handle that comes too late for a cancelled task is closed."""
+        submitting = asyncio.ensure_future(
+            asyncio.to_thread(self.engine.submit, part.prompt, part.options)
+        )
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_close_late)
+            raise
 
     def end_all(self, error: Exception) -> None:
         """End every open request with ``error``."""
@@ -64,8 +104,22 @@ class Gateway:
             exchange.end(error)
 
 
-async def _watch(receive: Receive, exchange: Exchange) -> None:
-    """End ``exchange`` as soon as the peer has gone."""
+@contextlib.contextmanager
+def _watched(receive: Receive, end: Callable[[Exception], None]) -> Iterator[None]:
+    """Call ``end`` with ClientGone as soon as the peer has gone."""
+    watch = asyncio.create_task(_watch(receive, end))
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+async def _watch(receive: Receive, end: Callable[[Exception], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    exchange.end(ClientGone())
+    end(ClientGone())
+
+
+def _close_late(submitting: asyncio.Future[GenerationHandle]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().close()
