@@ -1,4 +1,4 @@
-"""The application: routes, rules for every route, and failures as OpenAI error bodies."""
+"""The application: routes, rules for every route, and failures in the dialect of the route."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
 
 from ninfer_core import __version__
 from ninfer_core.contract.engine import EngineLike
 from ninfer_core.errors import NinferError
+from ninfer_gateway_http.anthropic.errors import in_dialect
+from ninfer_gateway_http.anthropic.routes import router as messages
 from ninfer_gateway_http.bridge import ClientGone
 from ninfer_gateway_http.chat import router as chat
 from ninfer_gateway_http.errors import ErrorReply, error_reply
@@ -33,6 +34,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.state.gateway = Gateway(engine, settings)
     app.state.started = int(time.time())
     app.include_router(chat)
+    app.include_router(messages)
     app.include_router(models)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     if settings.api_keys:
@@ -86,12 +88,13 @@ def _model(request: Request) -> dict[str, Any]:
     }
 
 
-def _send(reply: ErrorReply) -> Response:
+def _send(reply: ErrorReply, request: Request) -> Response:
+    reply = in_dialect(reply, request.scope)
     return JSONResponse(reply.body(), reply.status, headers=reply.headers)
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    return _send(error_reply(error))
+    return _send(error_reply(error), request)
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:
@@ -102,7 +105,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
     message = _UNREADABLE if error.status_code == 400 else str(error.detail)
-    return _send(ErrorReply(status=error.status_code, message=message, code=code))
+    return _send(ErrorReply(status=error.status_code, message=message, code=code), request)
 
 
 async def _invalid_body(request: Request, error: Exception) -> Response:
@@ -111,13 +114,15 @@ async def _invalid_body(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         message = f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}"
-        return _send(ErrorReply(status=400, message=message, code="invalid_json"))
+        return _send(ErrorReply(status=400, message=message, code="invalid_json"), request)
     param = _field(first["loc"][1:]) or None
     if param is None and "json" not in request.headers.get("content-type", ""):
         message = "the body is not taken as JSON; send the header content-type: application/json"
-        return _send(ErrorReply(status=400, message=message, code="invalid_request"))
+        return _send(ErrorReply(status=400, message=message, code="invalid_request"), request)
     message = f"{param or 'body'}: {first['msg'][0].lower()}{first['msg'][1:]}"
-    return _send(ErrorReply(status=400, message=message, code="invalid_request", param=param))
+    return _send(
+        ErrorReply(status=400, message=message, code="invalid_request", param=param), request
+    )
 
 
 def _field(path: Sequence[str | int]) -> str:

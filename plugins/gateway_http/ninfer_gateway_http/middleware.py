@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ninfer_gateway_http.anthropic.errors import in_dialect
 from ninfer_gateway_http.errors import ErrorReply, error_reply
 
 _log: Final = logging.getLogger("ninfer.http")
@@ -25,7 +26,8 @@ UNANSWERED: Final = 499
 
 
 class RequestLog:
-    """Gives every reply an ``x-request-id`` and writes one line, which never shows a prompt.
+    """Gives every reply an ``x-request-id``, which Anthropic's clients read as ``request-id``, and
+    writes one line, which never shows a prompt.
 
     An unexpected error becomes a reply, too, and its traceback goes to the log.
     """
@@ -39,7 +41,7 @@ class RequestLog:
             return
         facts: dict[str, Any] = {}
         scope["state"] = facts
-        request_id = _request_id(scope)
+        request_id = scope["request_id"] = _request_id(scope)
         status = UNANSWERED
         began = time.monotonic()
 
@@ -50,6 +52,7 @@ class RequestLog:
                 message["headers"] = [
                     *message.get("headers", ()),
                     (b"x-request-id", request_id.encode()),
+                    (b"request-id", request_id.encode()),
                 ]
             await send(message)
 
@@ -59,7 +62,7 @@ class RequestLog:
             _log.exception("a request failed, id=%s", request_id)
             if status != UNANSWERED:
                 raise
-            await _send(error_reply(error), send_with_id)
+            await _send(in_dialect(error_reply(error), scope), send_with_id)
         finally:
             seconds = time.monotonic() - began
             line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f}s id={request_id}"
@@ -98,7 +101,7 @@ class ApiKey:
             message="no valid API key; send it as `Authorization: Bearer KEY`",
             code="invalid_api_key",
         )
-        await _send(refusal, send, (b"www-authenticate", b"Bearer"))
+        await _send(in_dialect(refusal, scope), send, (b"www-authenticate", b"Bearer"))
 
     def _known(self, scope: Scope) -> bool:
         headers = HTTPConnection(scope).headers

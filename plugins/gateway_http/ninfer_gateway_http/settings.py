@@ -11,12 +11,13 @@ class ServerSettings:
 
     ``model_id`` replaces the model's own public name. Without ``api_keys`` everybody may call.
     ``drain`` is how long running requests may finish after a stop signal. ``keep_alive`` is the
-    silence after which a stream sends a comment.
+    silence after which a stream sends a comment. ``strict`` makes an unknown field an error.
     """
 
     model_id: str | None = None
     api_keys: tuple[str, ...] = ()
     default_max_tokens: int | None = None
+    strict: bool = False
     max_body_bytes: int = 64 << 20
     keep_alive: float = 10.0
     drain: float = 30.0
