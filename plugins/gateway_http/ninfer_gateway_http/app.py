@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
 
 from ninfer_core import __version__
 from ninfer_core.contract.engine import EngineLike
