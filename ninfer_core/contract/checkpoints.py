@@ -36,20 +36,26 @@ class CheckpointFacts:
 
 
 class CheckpointAction(enum.Enum):
-    """Drop the device replica, move it to the host, or delete the checkpoint altogether."""
+    """Drop one of two replicas, copy the device's to the host so that it can be dropped, or delete
+    the checkpoint altogether."""
 
     DROP_DEVICE = "drop_device"
+    DROP_HOST = "drop_host"
     DEMOTE = "demote"
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreWork:
-    """What adopting a source would cost: bytes and operations to move, tokens left to prefill."""
+    """What adopting a source would cost: bytes and operations to move, tokens left to prefill.
+
+    ``seconds`` is how long the moving takes by rates that the Program measured at start; 0 where it
+    measured none."""
 
     bytes: int
     operations: int
     tokens: int
+    seconds: float = 0.0
 
 
 class ResumeKind(enum.Enum):
@@ -105,7 +111,9 @@ class OutputRules:
 class BindRequest:
     """Make a sequence resident: from root, from a checkpoint, or from a paused state.
 
-    ``sampling.seed`` is set; ``publication_order`` is the engine's monotone ticket.
+    ``sampling.seed`` is set; ``publication_order`` is the engine's monotone ticket. ``consume``
+    takes a checkpoint that nobody else holds over in place instead of copying it: it is gone then,
+    and ``Bound.retired`` says so.
     """
 
     lane: int
@@ -115,6 +123,7 @@ class BindRequest:
     publication_order: int
     source: CheckpointRef | ResumeState | None = None
     source_reason: ReuseReason = ReuseReason.NO_MATCH
+    consume: bool = False
 
 
 class PlanKind(enum.Enum):
@@ -147,6 +156,7 @@ class Bound:
     reused_tokens: int
     reuse_reason: ReuseReason
     moved_bytes: int = 0
+    retired: tuple[CheckpointRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +169,11 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Demoted:
-    """``checkpoint`` now lies on the host alone."""
+    """``checkpoint`` lies on the host as well: its device replica can be dropped."""
 
     checkpoint: CheckpointRef
     facts: CheckpointFacts
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

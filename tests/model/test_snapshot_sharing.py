@@ -74,15 +74,23 @@ def test_pages_that_a_checkpoint_shares_are_saved_once_and_stay_on_the_device(
     assert_empty(driver)
 
 
-def test_what_only_snapshots_hold_on_the_device_makes_way(drivers) -> None:
-    """The pool is full of what was shared with a checkpoint that is gone."""
-    driver = drivers(max_context=256, kv_tokens=5 * 64, max_concurrency=2)
+def two_that_share(driver):
+    """Two sequences over the same first two pages, and no checkpoint."""
     ids = tokens(6, 130)
     row = driver.begin(prompt(ids, [128]), sampling=GREEDY)
     kept = driver.prefill_capturing(row, [128])[128].checkpoint
+    sharer = driver.begin(prompt(ids), kept, sampling=GREEDY, lane=1)
+    driver.program.drop(kept, CheckpointAction.DELETE)
+    return row, sharer
+
+
+def test_what_only_snapshots_hold_on_the_device_makes_way(drivers) -> None:
+    """The pool is full of what was shared with a sequence that is gone."""
+    driver = drivers(max_context=256, kv_tokens=5 * 64, max_concurrency=2)
+    row, sharer = two_that_share(driver)
     driver.generate(row, 3)
     resume = driver.snapshot(row)
-    driver.program.drop(kept, CheckpointAction.DELETE)
+    driver.release(sharer)
     assert driver.program.capacity().available.pages["main"] == 3
     other = driver.begin(prompt(tokens(9, 250)), sampling=GREEDY, lane=1)
     driver.generate(other, 3)
@@ -104,7 +112,7 @@ def test_a_prefix_that_two_snapshots_share_stays_on_the_host_for_the_second(driv
     first, second = (driver.snapshot(row) for row in rows)
     driver.program.drop(kept, CheckpointAction.DELETE)
     driver.release(driver.restore(rows[0], first))
-    driver.snapshots.trim()
+    driver.snapshots.tier.trim()
     capacity = driver.program.capacity()
     assert capacity.available.pages == capacity.total.pages
     driver.restore(rows[1], second)
@@ -114,11 +122,10 @@ def test_a_prefix_that_two_snapshots_share_stays_on_the_host_for_the_second(driv
 def test_pages_that_went_between_plan_and_start_abort_a_resume(drivers) -> None:
     """Its own shared pages on the device are not counted as there and given up at once."""
     driver = drivers(max_context=256, kv_tokens=6 * 64, max_concurrency=2)
-    row = driver.begin(prompt(tokens(6, 130), [128]), sampling=GREEDY)
-    kept = driver.prefill_capturing(row, [128])[128].checkpoint
+    row, sharer = two_that_share(driver)
     driver.generate(row, 3)
     resume = driver.snapshot(row)
-    driver.program.drop(kept, CheckpointAction.DELETE)
+    driver.release(sharer)
     other = driver.begin(prompt(tokens(9, 190)), sampling=GREEDY, lane=1)
     driver.generate(other, 2)
     opened = driver.begin_resume(row, resume)

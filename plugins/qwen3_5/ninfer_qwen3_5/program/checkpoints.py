@@ -1,65 +1,46 @@
-"""Checkpoints on the device: states and keys and values that later prompts can begin with."""
+"""Checkpoints: states and keys and values that later prompts can begin with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 
 from ninfer_core.contract.checkpoints import (
     Captured,
     CheckpointAction,
     CheckpointFacts,
     RestoreWork,
-    Tier,
 )
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.resources import PAGE_TOKENS, CheckpointRef, ResourceVector
-from ninfer_core.store.demand import Demand
+from ninfer_core.store.demand import Demand, combine
+from ninfer_core.store.errors import require
 from ninfer_core.store.handles import HandleTable
 from ninfer_core.store.histories import History
-from ninfer_core.store.logical_pages import pages_for
+from ninfer_core.store.logical_pages import LogicalPage, columns_on, pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.checkpoint_records import Checkpoint
+from ninfer_qwen3_5.program.checkpoint_replicas import Replicas
+from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.identity import ExecutedPrefix
-from ninfer_qwen3_5.program.provenance import Trail
-from ninfer_qwen3_5.program.sequence import Health, Sequence
-from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
+from ninfer_qwen3_5.program.rates import Rates
+from ninfer_qwen3_5.program.sequence import Sequence
+from ninfer_qwen3_5.program.stores import MAIN, Stores
 
 _OWNER = "checkpoint"
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """One restore point: what was executed, how, and where its outcome lies.
-
-    ``slot`` is published and ``history`` frozen, so that neither is written again. ``source`` is
-    the health of the sequence that it was made of, ``own`` turns bad when an adopter of it breaks.
-    """
-
-    prefix: ExecutedPrefix
-    trail: Trail
-    history: History
-    slot: Slot
-    source: Health
-    own: Health = field(default_factory=Health)
-
-    @property
-    def frontier(self) -> int:
-        return self.prefix.frontier
-
-    @property
-    def usable(self) -> bool:
-        return not (self.source.broken or self.own.broken)
 
 
 class Checkpoints:
     """Makes, describes, hands out and deletes them. A stale reference is an EngineFailure."""
 
-    def __init__(self, stores: Stores, state: ModelState) -> None:
+    def __init__(self, stores: Stores, state: ModelState, tier: HostTier | None = None) -> None:
         self._stores = stores
         self._state = state
+        self._tier = tier
+        self._rates = Rates() if tier is None else tier.rates
+        self._replicas = Replicas(stores, tier)
         self._table: HandleTable[Checkpoint, CheckpointRef] = HandleTable(
             "checkpoint", CheckpointRef
         )
@@ -93,28 +74,68 @@ class Checkpoints:
         return self._publish(sequence, history, slot)
 
     def fork_demand(self, ref: CheckpointRef) -> Demand:
-        """Pages that :meth:`fork` draws."""
-        return self._stores.histories.fork_demand({MAIN: self.get(ref).frontier})
+        """Pages that :meth:`fork` draws, and those that a load before it does."""
+        kept = self.get(ref)
+        pages = self._stores.histories.fork_demand({MAIN: kept.frontier})
+        if self._tier is None or not kept.alone:
+            return pages
+        return combine([pages, Demand({MAIN: self._tier.load_units(kept.history)})])
 
     def fork(
         self, ref: CheckpointRef, order: int, grant: Reservation, near: int
     ) -> tuple[History, Slot]:
         """The beginning of a sequence: full pages are shared, the partial last one and the state
         are copied. The copies are enqueued, and so precede whatever is launched after them."""
-        stores, kept = self._stores, self.get(ref)
-        slot = stores.slots.receive(order, grant, near=near)
+        kept = self.get(ref)
+        if kept.slot is None:
+            raise EngineFailure("a checkpoint on the host was adopted before it was loaded")
+        slot = self._stores.slots.receive(order, grant, near=near)
         self._state.copy_slot(kept.slot.index, slot.index)
+        return self.fork_pages(kept, order, grant), slot
+
+    def fork_pages(self, kept: Checkpoint, order: int, grant: Reservation) -> History:
+        """The same without the state: all pages lie on the device."""
         frontiers = {MAIN: kept.frontier}
-        history, copies = stores.histories.fork(kept.history, frontiers, order, grant)
+        history, copies = self._stores.histories.fork(kept.history, frontiers, order, grant)
         for copy in copies:
             self._state.copy_page(copy.source, copy.target, copy.columns)
-        return history, slot
+        return history
+
+    def may_consume(self, ref: CheckpointRef) -> bool:
+        """Whether it lies on the device and is held by nobody else, so that :meth:`consume` can
+        turn it into a sequence."""
+        kept = self.get(ref)
+        held = kept.moving or kept.slot is None
+        return kept.usable and not held and self._replicas.alone_in(kept)
+
+    def consume_demand(self, ref: CheckpointRef) -> Demand:
+        """Pages that :meth:`consume` draws."""
+        history = self.get(ref).history
+        return self._stores.histories.activation_demand(history, {MAIN: self.get(ref).frontier})
+
+    def consume(
+        self, ref: CheckpointRef, order: int, grant: Reservation, near: int
+    ) -> tuple[History, Slot]:
+        """The checkpoint itself as the beginning of a sequence: nothing is copied but a partial
+        last page that somebody else needs further. :meth:`begin` then removes it."""
+        kept = self.get(ref)
+        if kept.slot is None or not self.may_consume(ref):
+            raise EngineFailure("a checkpoint was consumed that others hold")
+        pages = self._replicas.pages(kept)
+        slot = self._stores.slots.move(kept.slot, order)
+        at = {MAIN: kept.frontier}
+        for copy in self._stores.histories.activate(kept.history, at, grant):
+            self._state.copy_page(copy.source, copy.target, copy.columns)
+        self._replicas.consumed(kept, pages)
+        return kept.history, slot
 
     def begin(self, sequence: Sequence, ref: CheckpointRef) -> None:
-        """Let a sequence over a fork of this checkpoint stand at its frontier."""
+        """Let a sequence over a fork of this checkpoint, or over itself, stand at its frontier."""
         kept = self.get(ref)
         sequence.frontier, sequence.origin = kept.frontier, kept.own
         sequence.trail = kept.trail.until(kept.frontier)
+        if sequence.request.consume:
+            self._table.remove(ref)
 
     def require_source(self, ref: CheckpointRef, prepared: PreparedPrompt) -> None:
         """Raise EngineFailure unless ``prepared`` may begin with this checkpoint."""
@@ -123,56 +144,73 @@ class Checkpoints:
             raise EngineFailure("a prompt was to begin with a checkpoint of something else")
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
-        """What :meth:`fork` would move; None where the prompt does not begin with it."""
+        """What an adoption would move; None where the prompt does not begin with it."""
         kept = self.get(ref)
         if not (kept.usable and kept.prefix.begins(prepared)):
             return None
-        tail = kept.frontier % PAGE_TOKENS
+        tail = self.tail_bytes(kept.frontier)
+        loaded, pages = 0, 0
+        if kept.alone and self._tier is not None:
+            pages = self._tier.load_units(kept.history)
+            loaded = self._tier.image_bytes(pages)
+        copied = tail + (0 if kept.alone else self._stores.slots.pool.unit_bytes)
         return RestoreWork(
-            bytes=self.moved_bytes(kept.frontier),
-            operations=1 + (tail > 0),
+            bytes=loaded + copied,
+            operations=1 + (tail > 0) + pages,
             tokens=prepared.length - kept.frontier,
+            seconds=self._rates.seconds(loaded=loaded, copied=copied),
         )
 
-    def moved_bytes(self, frontier: int) -> int:
-        """Bytes of a state and of the columns of a partial last page."""
+    def moved_bytes(self, ref: CheckpointRef) -> int:
+        """Bytes that :meth:`fork` copies: a state and the columns of a partial last page."""
+        return self._stores.slots.pool.unit_bytes + self.tail_bytes(self.get(ref).frontier)
+
+    def tail_bytes(self, frontier: int) -> int:
+        """Bytes of the columns of a partial last page."""
         page = self._stores.context.ledger.pool(MAIN).unit_bytes
-        tail = frontier % PAGE_TOKENS
-        return self._stores.slots.pool.unit_bytes + tail * page // PAGE_TOKENS
+        return frontier % PAGE_TOKENS * page // PAGE_TOKENS
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
         kept = self.get(ref)
         return CheckpointFacts(
             frontier=kept.frontier,
             coverage={MAIN: kept.frontier},
-            replicas=frozenset({Tier.DEVICE}),
+            replicas=kept.tiers,
             recovery_frontier=self._recovery(kept),
             footprint=ResourceVector(state_slots=1, pages={MAIN: pages_for(kept.frontier)}),
             spans=kept.trail.spans(kept.frontier),
         )
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
-        kept = self.get(ref)
-        pages = self._stores.context.spaces[MAIN].footprint(kept.history.spaces[MAIN]).units
-        slots = int(self._stores.slots.may_move(kept.slot))
-        return {CheckpointAction.DELETE: vector(Demand({STATE: slots, MAIN: pages}))}
+        return self._replicas.actions(self.get(ref))
 
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
-        """Delete the checkpoint; returns what became free."""
-        if action is not CheckpointAction.DELETE:
-            raise EngineFailure(f"{action.value} is not among the actions of a checkpoint")
-        freed = self.actions(ref)[action]
-        self._release(self._table.remove(ref))
+        """Delete the checkpoint or one of its replicas; returns what became free."""
+        freed = self._replicas.drop(self.get(ref), action)
+        if action is CheckpointAction.DELETE:
+            self._table.remove(ref)
         return freed
 
     def close(self) -> None:
         """Delete all of them."""
         for kept in self._table.values():
-            self._release(kept)
+            self._replicas.release(kept)
         self._table = HandleTable("checkpoint", CheckpointRef)
 
+    def held(self) -> Iterator[tuple[Iterable[LogicalPage], bool]]:
+        """The pages of every checkpoint on the host, and whether it lies there alone."""
+        on_host = (kept for kept in self._table.values() if kept.image is not None)
+        return ((self._replicas.pages(kept), kept.alone) for kept in on_host)
+
     def check(self) -> None:
+        """Raise StoreInvariantError if a replica is not whole."""
         self._table.check()
+        for kept in self._table.values():
+            require(bool(kept.tiers), "a checkpoint lies somewhere")
+            for index, page in enumerate(self._replicas.pages(kept)):
+                columns = columns_on(index, kept.frontier)
+                require(kept.slot is None or page.on_device(columns), "a checkpoint's page is here")
+                require(kept.image is None or page.on_host(columns), "a checkpoint's page is saved")
 
     def _publish(self, sequence: Sequence, history: History, slot: Slot) -> Captured:
         frontier = sequence.frontier
@@ -180,10 +218,6 @@ class Checkpoints:
         trail = sequence.trail.until(frontier)
         ref = self._table.insert(Checkpoint(prefix, trail, history, slot, sequence.health))
         return Captured(ref, self.facts(ref))
-
-    def _release(self, kept: Checkpoint) -> None:
-        self._stores.histories.release(kept.history)
-        self._stores.slots.release(kept.slot)
 
     def _recovery(self, kept: Checkpoint) -> int:
         """The deepest frontier on the same path at which another one stands."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,31 +14,32 @@ from ninfer_core.contract.checkpoints import (
     ContextResult,
     Paused,
     Plan,
+    PlanKind,
     ResumeKind,
     ResumeState,
     Transaction,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import (
     CheckpointRef,
     NeverFits,
     SequenceHandle,
     Shortfall,
 )
-from ninfer_core.store.demand import Demand, combine
+from ninfer_core.store.demand import Demand
 from ninfer_core.store.handles import Handle, HandleTable
-from ninfer_core.store.histories import History
-from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
-from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.binding import Binder
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
+from ninfer_qwen3_5.program.copying import Mover
+from ninfer_qwen3_5.program.demoting import Demoting, DemotionOf
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.immediate import ImmediateTransaction
-from ninfer_qwen3_5.program.sequence import Sequence, next_split
+from ninfer_qwen3_5.program.restoring import Restoring
+from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.snapshots import SnapshotOf, Snapshots, is_snapshot
-from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
+from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
 from ninfer_qwen3_5.program.units import Units
 
 
@@ -67,46 +67,73 @@ class Contexts:
         host: HostTier | None = None,
     ) -> None:
         self._stores = stores
-        self._chunk = chunk
-        self._keeps = keeps
-        self.checkpoints = Checkpoints(stores, state)
         self._state = state
         self._units = units
+        self._tier = host
+        self._mover = Mover(stores)
+        self.checkpoints = Checkpoints(stores, state, host)
+        self._binder = Binder(stores, state, self.checkpoints, chunk, keeps)
         self._open = False
-        self._orders = itertools.count(1)
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle
         )
         self._paused: HandleTable[Sequence, Handle] = HandleTable("paused", Handle)
-        self.snapshots = None if host is None else Snapshots(host, stores, state, units, self)
+        self.snapshots = (
+            None if host is None else Snapshots(host, self._mover, stores, state, units, self)
+        )
 
     def begin(self, plan: Plan) -> Transaction:
         """Open the planned transaction. Raises EngineFailure while another one is open."""
         if self._open:
             raise EngineFailure("a context transaction began while another one was open")
         plan.consume()
-        detail = plan.detail
-        work: Callable[[], ContextResult]
-        if isinstance(detail, SnapshotOf):
-            self._open = True
-            return self._host_tier().pause(detail.sequence, self._end)
-        if isinstance(detail, BindRequest) and is_snapshot(detail.source):
-            self._open = True
-            return self._host_tier().resume(detail, self._end)
-        if isinstance(detail, BindRequest):
-            work = partial(self._bind, detail)
-        elif isinstance(detail, SequenceHandle):
-            work = partial(self._pause, detail)
-        elif isinstance(detail, CaptureOf):
-            work = partial(self._capture, detail.sequence)
-        else:
-            raise EngineFailure("a plan of another program was begun")
+        transaction = self._copying(plan.detail) or ImmediateTransaction(
+            plan.kind, self._work(plan.detail), self._end
+        )
         self._open = True
-        return ImmediateTransaction(plan.kind, work, self._end)
+        return transaction
+
+    def _copying(self, detail: object) -> Transaction | None:
+        """The transaction of a plan whose copies must be waited for."""
+        if isinstance(detail, SnapshotOf):
+            return self._host_tier().pause(detail.sequence, self._end)
+        if self._tier is not None and isinstance(detail, DemotionOf):
+            slots = self._stores.slots
+            demoting = Demoting(self.checkpoints, self._tier, slots, detail.checkpoint)
+            return self._mover.open(demoting, self._end)
+        if not isinstance(detail, BindRequest):
+            return None
+        if is_snapshot(detail.source):
+            return self._host_tier().resume(detail, self._end)
+        source = detail.source
+        if self._tier is None or not isinstance(source, CheckpointRef):
+            return None
+        if not self.checkpoints.get(source).alone:
+            return None
+        restoring = Restoring(
+            self._binder,
+            self.checkpoints,
+            self._tier,
+            self._stores,
+            self._units,
+            self.sequences,
+            detail,
+        )
+        return self._mover.open(restoring, self._end)
+
+    def _work(self, detail: object) -> Callable[[], ContextResult]:
+        """What is done at once."""
+        if isinstance(detail, BindRequest):
+            return partial(self._bind, detail)
+        if isinstance(detail, SequenceHandle):
+            return partial(self._pause, detail)
+        if isinstance(detail, CaptureOf):
+            return partial(self._capture, detail.sequence)
+        raise EngineFailure("a plan of another program was begun")
 
     def new_order(self) -> int:
         """A number that no binding had before."""
-        return next(self._orders)
+        return self._binder.new_order()
 
     def discard(self, resume: ResumeState) -> None:
         if is_snapshot(resume):
@@ -141,7 +168,7 @@ class Contexts:
     def may_keep(self, sequence: Sequence) -> bool:
         """Whether its frontier may become a checkpoint."""
         return (
-            self._takes_part(sequence.request)
+            self._binder.takes_part(sequence.request)
             and sequence.frontier > 0
             and not sequence.health.broken
         )
@@ -156,9 +183,18 @@ class Contexts:
         self.sequences.remove(handle)
         return captured
 
+    def check(self) -> None:
+        """Raise StoreInvariantError if a checkpoint or snapshot is not whole where it lies."""
+        self._mover.check()
+        self.checkpoints.check()
+        if self._tier is not None and self.snapshots is not None:
+            self.snapshots.table.check()
+            self._tier.holders.check([*self.snapshots.held(), *self.checkpoints.held()])
+
     def close(self) -> None:
         """Release every sequence, whatever holds it, and every checkpoint; handles given out before
         are stale then."""
+        self._mover.close()
         if self.snapshots is not None:
             self.snapshots.close()
         self.checkpoints.close()
@@ -182,35 +218,47 @@ class Contexts:
             raise EngineFailure("a snapshot came to a program without a host tier")
         return self.snapshots
 
+    def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
+        """The plan to copy a checkpoint to the host."""
+        kept = self.checkpoints.get(ref)
+        if self._tier is None or kept.image is not None or not kept.usable:
+            return NeverFits("host_bytes", 1, 0)
+        demand = self._tier.save_demand(kept.history, kept.frontier)
+        refusal = self._stores.refusal(demand)
+        return refusal or Plan(PlanKind.DEMOTE, vector(demand), DemotionOf(ref))
+
     def bind_demand(self, request: BindRequest) -> Demand:
         """The state slots; for a resume every page up to the end of its first new unit, for a
-        checkpoint the page that its partial last one is copied to."""
+        checkpoint what its adoption draws."""
         if is_snapshot(request.source):
             return self._host_tier().resume_demand(request)
-        slots = Demand({STATE: self._stores.slots_per_sequence})
-        if isinstance(request.source, CheckpointRef):
-            return combine([slots, self.checkpoints.fork_demand(request.source)])
-        return combine([slots, Demand({MAIN: pages_for(self._reach(request))})])
+        return self._binder.demand(request, self._reach(request))
 
     def _bind(self, request: BindRequest) -> ContextResult:
         reach = self._reach(request)
         grant = self._stores.reserve(self.bind_demand(request))
         if not isinstance(grant, Reservation):
             return Aborted(f"{grant.axis} ran out between plan and start")
-        sequence = self._create(request, grant)
-        if isinstance(request.source, ResumeState):
-            sequence.follow(self._paused.remove(request.source))
+        source, moved = request.source, 0
+        if isinstance(source, CheckpointRef) and not request.consume:
+            moved = self.checkpoints.moved_bytes(source)
+        sequence = self._binder.create(request, grant)
+        if isinstance(source, ResumeState):
+            sequence.follow(self._paused.remove(source))
             sequence.reach = reach
             self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
+        elif source is not None:
+            self.checkpoints.begin(sequence, source)
         grant.settle()
         self._units.admit(sequence)
-        adopted = isinstance(request.source, CheckpointRef)
+        consumed = isinstance(source, CheckpointRef) and request.consume
         return Bound(
             sequence=self.sequences.insert(sequence),
             phase=sequence.phase,
             reused_tokens=sequence.frontier,
             reuse_reason=request.source_reason,
-            moved_bytes=self.checkpoints.moved_bytes(sequence.frontier) if adopted else 0,
+            moved_bytes=moved,
+            retired=(source,) if consumed and isinstance(source, CheckpointRef) else (),
         )
 
     def _reach(self, request: BindRequest) -> int:
@@ -220,44 +268,7 @@ class Contexts:
         return self.reach_from(request, self._paused.get(request.source).reached)
 
     def reach_from(self, request: BindRequest, frontier: int) -> int:
-        """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
-        if frontier >= request.prepared.length:
-            return frontier + 1
-        return next_split(frontier, self._chunk, request.prepared.length, *self._points(request))
-
-    def _create(self, request: BindRequest, grant: Reservation) -> Sequence:
-        order, row = next(self._orders), self._stores.take_row()
-        history, slot = self._beginning(request.source, order, grant, row)
-        turns = range(1, self._stores.slots_per_sequence)
-        spares = [self._receive(order, grant, self._stores.rows * turn + row) for turn in turns]
-        self._stores.histories.bind_row(history, row)
-        sequence = Sequence(request, order, history, (slot, *spares), row)
-        sequence.points = self._points(request)
-        if isinstance(request.source, CheckpointRef):
-            self.checkpoints.begin(sequence, request.source)
-        return sequence
-
-    def _beginning(
-        self, source: object, order: int, grant: Reservation, row: int
-    ) -> tuple[History, Slot]:
-        """Pages and state of a new sequence: a checkpoint's, or none and the initial one."""
-        if isinstance(source, CheckpointRef):
-            return self.checkpoints.fork(source, order, grant, near=row)
-        slot, clear = self._stores.slots.create(order, grant, near=row)
-        self._state.clear_slot(clear.slot)
-        return self._stores.histories.create(order), slot
-
-    def _receive(self, order: int, grant: Reservation, near: int) -> Slot:
-        return self._stores.slots.receive(order, grant, near=near)
-
-    def _takes_part(self, request: BindRequest) -> bool:
-        return self._keeps and request.prepared.request.cache.mode is CacheMode.READ_WRITE
-
-    def _points(self, request: BindRequest) -> tuple[int, ...]:
-        """Where the prompt's chunks end besides the regular places."""
-        if not self._takes_part(request):
-            return ()
-        return tuple(point.frontier for point in request.prepared.restore_points)
+        return self._binder.reach_from(request, frontier)
 
     def _capture(self, handle: SequenceHandle) -> ContextResult:
         sequence = self.sequences.get(handle)

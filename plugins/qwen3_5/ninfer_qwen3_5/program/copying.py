@@ -42,6 +42,27 @@ class Copying(Protocol):
         ...
 
 
+class Mover:
+    """Opens transactions that copy, one at a time, and ends the open one with the Program."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._gate: Gate = Gate()
+        self._open: CopyTransaction | None = None
+
+    def open(self, work: Copying, ended: Callable[[], None]) -> CopyTransaction:
+        """``ended`` is called when its result is there."""
+        self._open = CopyTransaction(work, self._gate, self._stores, ended)
+        return self._open
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.abandon()
+
+    def check(self) -> None:
+        self._gate.check()
+
+
 class CopyTransaction:
     """The first ``advance`` reserves and enqueues, later ones ask whether the copies have landed.
 

@@ -10,12 +10,14 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.ops.table import Ops
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.histories import History, HistoryLease
-from ninfer_core.store.host_arena import Extent
+from ninfer_core.store.host_arena import Extent, HostArena
 from ninfer_core.store.logical_pages import LogicalPage, PagePin
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.units import Unit
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.host_holders import HostHolders
 from ninfer_qwen3_5.program.layout import StateSizes
+from ninfer_qwen3_5.program.rates import Rates, measured
 from ninfer_qwen3_5.program.stores import MAIN, Stores
 from ninfer_qwen3_5.program.transfers import Transfer, Transfers
 
@@ -31,12 +33,14 @@ class HostTier:
     hands when the copy has landed, and go with the last holder of their page.
     """
 
-    def __init__(self, stores: Stores, transfers: Transfers) -> None:
+    def __init__(self, stores: Stores, transfers: Transfers, rates: Rates) -> None:
         self.transfers = transfers
+        self.rates = rates
         self._stores = stores
         self._arena = stores.context.arena
         self._replicas = stores.context.replicas[MAIN]
         self._spaces = stores.context.spaces[MAIN]
+        self.holders = HostHolders()
 
     def lease(self, history: History, frontier: int) -> HistoryLease:
         """Keep the pages below ``frontier`` as they are while copies read or replace them."""
@@ -66,9 +70,18 @@ class HostTier:
             self._replicas.publish_host(pin, grant.draw_extent())
         return image
 
+    def trim(self) -> int:
+        """Free device pages that nobody needs who has a part on the device: those that somebody
+        else needed when they were saved. Says how many."""
+        return self.drop_device(self.holders.idle())
+
     def drop_device(self, pages: Iterable[LogicalPage]) -> int:
-        """Free the device units that nobody uses and the host replaces; says how many."""
-        idle = [page for page in pages if self._replicas.may_drop_device(page)]
+        """The same of some pages."""
+        idle = [
+            page
+            for page in pages
+            if page.alive and self.holders.deserted(page) and self._replicas.may_drop_device(page)
+        ]
         for page in idle:
             self._replicas.drop_device(page)
         return len(idle)
@@ -76,6 +89,10 @@ class HostTier:
     def load_units(self, history: History) -> int:
         """Device units that :meth:`receive` takes."""
         return sum(page.device is None for page in self.pages(history))
+
+    def image_bytes(self, pages: int) -> int:
+        """Bytes that the load of a state image and so many pages moves."""
+        return self.transfers.slot_bytes + pages * self.transfers.page_bytes
 
     def receive(self, lease: HistoryLease, grant: Reservation) -> list[Unit]:
         """Destinations of the leased pages that do not lie on the device."""
@@ -88,8 +105,10 @@ class HostTier:
 
     def publish_loaded(self, lease: HistoryLease, units: Rows[Unit]) -> None:
         """The load has landed: pages own their units."""
-        for pin, unit in zip(_off_device(lease), units, strict=True):
+        pins = _off_device(lease)
+        for pin, unit in zip(pins, units, strict=True):
             self._replicas.publish_device(pin, unit)
+        self.holders.arrived(pin.page for pin in pins)
 
     def discard(self, units: Iterable[Unit]) -> None:
         """The load was given up; nothing is on its way into ``units``."""
@@ -97,19 +116,37 @@ class HostTier:
             self._replicas.discard(unit)
 
     def drop_host(self, pages: Iterable[LogicalPage]) -> None:
-        """Free the host extents of pages that lie on the device as well."""
+        """Free the host extents of live pages on the device that no holder keeps."""
         for page in pages:
-            if page.host is not None and page.on_device(page.protected):
+            spare = page.alive and page.host is not None and not self.holders.keeps(page)
+            if spare and page.on_device(page.protected):
                 self._replicas.drop_host(page)
 
     def free(self, image: Extent) -> None:
-        """Give the extent of a state image back."""
+        """Give the extent of a state image back. Refused while a copy reads it."""
         self._arena.free(image)
+
+    def pin(self, image: Extent) -> ImageLease:
+        """Keep the extent of a state image while a copy reads it."""
+        return ImageLease(self._arena, image)
 
     def freed_bytes(self, history: History, image: Extent) -> int:
         """Host bytes that the release of both would give back, if nobody had leased the pages."""
         own = [page for page in self.pages(history) if page.refs == 1 and page.host is not None]
         return image.size + sum(_extent_of(page).size for page in own)
+
+
+class ImageLease:
+    """Keeps the extent of a state image until it is released, once."""
+
+    __slots__ = ("_arena", "_image")
+
+    def __init__(self, arena: HostArena, image: Extent) -> None:
+        arena.pin(image)
+        self._arena, self._image = arena, image
+
+    def release(self) -> None:
+        self._arena.unpin(self._image)
 
 
 def open_host_tier(
@@ -133,7 +170,7 @@ def open_host_tier(
             f"has {sizes.page} and {sizes.slot}"
         )
     transfers.warm_up()
-    return HostTier(stores, transfers)
+    return HostTier(stores, transfers, measured(transfers, state, stores.slots.scratch))
 
 
 def _off_host(lease: HistoryLease) -> list[PagePin]:

@@ -83,8 +83,8 @@ class TextProgram:
         self._contexts = Contexts(stores, state, units, limits.prefill_chunk, keeps, host)
         self._checkpoints = self._contexts.checkpoints
         self._settlement = Settlement(stores, units)
-        if self._contexts.snapshots is not None:
-            stores.spare = self._contexts.snapshots.trim
+        if host is not None:
+            stores.spare = host.trim
 
     @property
     def limits(self) -> ProgramLimits:
@@ -96,9 +96,7 @@ class TextProgram:
     def check(self) -> None:
         """Raise StoreInvariantError if any ledger contradicts itself."""
         self._stores.context.check()
-        self._checkpoints.check()
-        if self._contexts.snapshots is not None:
-            self._contexts.snapshots.check()
+        self._contexts.check()
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
         return self._checkpoints.facts(ref)
@@ -121,9 +119,8 @@ class TextProgram:
         return refusal or Plan(PlanKind.CAPTURE, vector(demand), CaptureOf(sequence))
 
     def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
-        """There is no host tier to move it to."""
-        self._checkpoints.get(ref)
-        return NeverFits("host_bytes", 1, 0)
+        """NeverFits without a host tier, and for one that may not be kept or lies there."""
+        return self._contexts.plan_demote(ref)
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         return self._contexts.revoke(resume)
@@ -145,6 +142,8 @@ class TextProgram:
             return NeverFits(MAIN, needed, pages)
         if isinstance(request.source, CheckpointRef):
             self._require_source(request, request.source)
+            if request.consume and not self._checkpoints.may_consume(request.source):
+                return NeverFits("sole holders of the checkpoint", 1, 0)
         demand = self._contexts.bind_demand(request)
         refusal = self._stores.refusal(demand)
         return refusal or Plan(PlanKind.BIND, vector(demand), request)

@@ -65,7 +65,7 @@ class Pausing:
         own.stores.give_row(sequence.row)
         resume = own.keep(sequence, image)
         result = transaction.complete(Paused(resume, self._moved))
-        own.trim()
+        own.tier.trim()
         return result
 
     def undo(self) -> None:
@@ -111,10 +111,9 @@ class Resuming:
         assert transfer is not None
         own.tier.publish_loaded(self._lease, self._units)
         transfer.hold_back(own.tier.transfers.compute)
+        pages = own.tier.pages(self._kept.sequence.history)
         sequence = self._activated(transaction)
         own.units.admit(sequence)
-        own.table.remove(_paused(self._request))
-        own.tier.free(self._kept.image)
         bound = Bound(
             sequence=own.residents.sequences.insert(sequence),
             phase=sequence.phase,
@@ -123,7 +122,7 @@ class Resuming:
             moved_bytes=transfer.bytes,
         )
         result = transaction.complete(bound)
-        own.drop_host(own.tier.pages(sequence.history))
+        own.resumed(_paused(self._request), pages)
         return result
 
     def undo(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
@@ -21,7 +20,7 @@ from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.host_arena import Extent
 from ninfer_core.store.logical_pages import LogicalPage
 from ninfer_qwen3_5.model.state import ModelState
-from ninfer_qwen3_5.program.copying import CopyTransaction, Gate
+from ninfer_qwen3_5.program.copying import CopyTransaction, Mover
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.snapshot_moves import Pausing, Resuming
@@ -70,16 +69,21 @@ class Snapshots:
     """Makes them, gives them up, and makes them resident again."""
 
     def __init__(
-        self, tier: HostTier, stores: Stores, state: ModelState, units: Units, residents: Residents
+        self,
+        tier: HostTier,
+        mover: Mover,
+        stores: Stores,
+        state: ModelState,
+        units: Units,
+        residents: Residents,
     ) -> None:
         self.tier = tier
+        self._mover = mover
         self.stores = stores
         self.state = state
         self.units = units
         self.residents = residents
         self.table: HandleTable[Snapshot, Handle] = HandleTable("snapshot", Handle)
-        self._gate: Gate = Gate()
-        self._open: CopyTransaction | None = None
 
     def pause_demand(self, sequence: Sequence) -> Demand:
         """Host extents of the state image and of the pages that have none yet."""
@@ -88,7 +92,7 @@ class Snapshots:
     def resume_demand(self, request: BindRequest) -> Demand:
         """State slots, a device page for each that has none, and those up to the end of the first
         new unit. What may be trimmed is trimmed before it is counted."""
-        self.trim()
+        self.tier.trim()
         kept = self.get(request.source)
         history, at = kept.sequence.history, {MAIN: kept.sequence.frontier}
         pages = self.tier.load_units(history)
@@ -102,10 +106,10 @@ class Snapshots:
         return refusal or Plan(PlanKind.PAUSE, vector(demand), SnapshotOf(handle))
 
     def pause(self, handle: SequenceHandle, ended: Callable[[], None]) -> CopyTransaction:
-        return self._opened(Pausing(self, handle), ended)
+        return self._mover.open(Pausing(self, handle), ended)
 
     def resume(self, request: BindRequest, ended: Callable[[], None]) -> CopyTransaction:
-        return self._opened(Resuming(self, request), ended)
+        return self._mover.open(Resuming(self, request), ended)
 
     def get(self, resume: object) -> Snapshot:
         """Raises StaleHandleError, an EngineFailure, for one that is gone."""
@@ -116,6 +120,7 @@ class Snapshots:
     def keep(self, sequence: Sequence, image: Extent) -> ResumeState:
         """Take over a sequence of which all is on the host."""
         kept = Snapshot(sequence, image)
+        self.tier.holders.hold(self._pages(kept), alone=True)
         made = self.table.insert(kept)
         return ResumeState(
             made.owner,
@@ -133,46 +138,32 @@ class Snapshots:
         self._release(kept)
         return kept.sequence
 
-    def trim(self) -> int:
-        """Free device pages that only snapshots hold, which have them on the host too: those that
-        somebody else needed when the snapshot was made. Says how many."""
-        pages = [page for kept in self.table.values() for page in self._pages(kept)]
-        holders = Counter(page.generation for page in pages)
-        distinct = {page.generation: page for page in pages}
-        own = [page for number, page in distinct.items() if page.refs == holders[number]]
-        return self.tier.drop_device(own)
+    def resumed(self, resume: ResumeState, pages: Iterable[LogicalPage]) -> None:
+        """A snapshot of ``pages`` is a sequence again; what it held on the host goes."""
+        kept = self.table.remove(resume)
+        self.tier.free(kept.image)
+        self.tier.holders.unhold(pages, alone=True)
+        self.tier.drop_host(pages)
 
     def close(self) -> None:
-        """End the open transaction and release every snapshot."""
-        if self._open is not None:
-            self._open.abandon()
+        """Release every snapshot."""
         for kept in self.table.values():
-            self._release(kept, shared=False)
+            self._release(kept)
         self.table = HandleTable("snapshot", Handle)
 
-    def check(self) -> None:
-        """Raise StoreInvariantError if a snapshot is not whole on the host."""
-        self.table.check()
-        self._gate.check()
-
-    def drop_host(self, pages: Iterable[LogicalPage]) -> None:
-        """Free the host replicas of pages on the device that no snapshot holds."""
-        held = {page.generation for kept in self.table.values() for page in self._pages(kept)}
-        self.tier.drop_host(page for page in pages if page.generation not in held)
-
-    def _opened(self, work: Pausing | Resuming, ended: Callable[[], None]) -> CopyTransaction:
-        self._open = CopyTransaction(work, self._gate, self.stores, ended)
-        return self._open
+    def held(self) -> Iterator[tuple[Iterable[LogicalPage], bool]]:
+        """The pages of every snapshot, which is alone on the host."""
+        return ((self._pages(kept), True) for kept in self.table.values())
 
     def _pages(self, kept: Snapshot) -> tuple[LogicalPage, ...]:
         return self.tier.pages(kept.sequence.history)
 
-    def _release(self, kept: Snapshot, *, shared: bool = True) -> None:
+    def _release(self, kept: Snapshot) -> None:
         pages = self._pages(kept)
         self.stores.histories.release(kept.sequence.history)
         self.tier.free(kept.image)
-        if shared:
-            self.drop_host(page for page in pages if page.alive)
+        self.tier.holders.unhold(pages, alone=True)
+        self.tier.drop_host(pages)
 
 
 def is_snapshot(source: object) -> TypeGuard[ResumeState]:

@@ -158,6 +158,19 @@ class Transfers:
         compute lane back until the copies have passed (:meth:`Transfer.hold_back`)."""
         return self._start(self._in, slot, pages, extents)
 
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the host memory in all."""
+        return self._host.numel()
+
+    @property
+    def lane_in(self) -> Lane:
+        return self._in.lane
+
+    @property
+    def lane_out(self) -> Lane:
+        return self._out.lane
+
     def warm_up(self) -> None:
         """Move nothing by every op once, so that whatever compiles at a first call does so now."""
         for way in (self._out, self._in):

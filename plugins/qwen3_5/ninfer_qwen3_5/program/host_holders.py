@@ -1,0 +1,82 @@
+"""Who needs KV pages on the host, and which of them need them nowhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ninfer_core.store.errors import require
+from ninfer_core.store.logical_pages import LogicalPage
+
+
+class HostHolders:
+    """Counts by page of frozen histories that lie whole on the host: snapshots and checkpoints.
+
+    A holder *keeps* its pages on the host. One that is *alone* there has no part on the device,
+    so that a page of which every reference is alone need not lie on the device either.
+    """
+
+    def __init__(self) -> None:
+        self._keep: Counter[int] = Counter()
+        self._alone: Counter[int] = Counter()
+        self._idle: dict[int, LogicalPage] = {}
+
+    def hold(self, pages: Iterable[LogicalPage], *, alone: bool) -> None:
+        """One more holder of ``pages``."""
+        pages = tuple(pages)
+        self._keep.update(page.generation for page in pages)
+        if alone:
+            self.leave_device(pages)
+
+    def unhold(self, pages: Iterable[LogicalPage], *, alone: bool) -> None:
+        """One holder less; ``alone`` as it was at last."""
+        for page in pages:
+            _less(self._keep, page.generation)
+            if alone:
+                _less(self._alone, page.generation)
+
+    def leave_device(self, pages: Iterable[LogicalPage]) -> None:
+        """A holder of ``pages`` has no part on the device any more."""
+        for page in pages:
+            self._alone[page.generation] += 1
+            self._idle[page.generation] = page
+
+    def arrived(self, pages: Iterable[LogicalPage]) -> None:
+        """These lie on the device again."""
+        self._idle.update((page.generation, page) for page in pages)
+
+    def keeps(self, page: LogicalPage, besides: int = 0) -> bool:
+        """Whether somebody wants ``page`` on the host, ``besides`` so many holders."""
+        return self._keep[page.generation] > besides
+
+    def deserted(self, page: LogicalPage, leaving: int = 0, gone: int = 0) -> bool:
+        """Whether every reference of ``page`` is alone on the host, once ``leaving`` more holders
+        are and ``gone`` references, which are not, have ended."""
+        return page.refs - gone == self._alone[page.generation] + leaving
+
+    def idle(self) -> list[LogicalPage]:
+        """Live pages on the device of which every reference is alone on the host."""
+        self._idle = {
+            number: page
+            for number, page in self._idle.items()
+            if page.alive and page.device is not None and self._alone[number]
+        }
+        return [page for page in self._idle.values() if self.deserted(page)]
+
+    def check(self, holders: Iterable[tuple[Iterable[LogicalPage], bool]]) -> None:
+        """Raise StoreInvariantError unless exactly these histories, alone or not, are counted, and
+        each lies whole on the host."""
+        keep, alone = Counter[int](), Counter[int]()
+        for pages, is_alone in holders:
+            for page in pages:
+                require(page.host is not None, f"page {page.generation} is kept on the host")
+                keep[page.generation] += 1
+                alone[page.generation] += is_alone
+        require(+keep == +self._keep, "pages that are kept on the host are counted")
+        require(+alone == +self._alone, "pages that are kept on the host alone are counted")
+
+
+def _less(counts: Counter[int], number: int) -> None:
+    counts[number] -= 1
+    if not counts[number]:
+        del counts[number]
