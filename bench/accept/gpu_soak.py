@@ -37,7 +37,12 @@ def traffic(stage: Stage, model: str, device: str, seconds: float, seed: int) ->
     """Requests of random kinds for ``seconds``. Passes when none failed, everything came back, and
     the device's counters stand where they stood."""
     options = EngineOptions(
-        devices=(device,), max_concurrency=8, max_pending=64, max_context=2048, queue_timeout=None
+        devices=(device,),
+        max_concurrency=8,
+        max_pending=64,
+        max_context=2048,
+        cache_policy="off",
+        queue_timeout=None,
     )
     rng, ends = random.Random(seed), Counter[str]()
     with Engine.open(model, options) as engine:
@@ -129,7 +134,9 @@ def _counters(memory: MemorySummary) -> dict[str, Any]:
 
 def device_lost(device: str) -> Facts:
     """A kernel traps in a process of its own: every response ends, and so does the process."""
-    code, text = outcome_of([sys.executable, str(LOSS), device], 180)
+    code, text = outcome_of([sys.executable, "-X", "faulthandler", str(LOSS), device], 180)
     lines = [line for line in text.splitlines() if line.startswith("{")]
     found: Facts = json.loads(lines[-1]) if lines else {"output": text[-2000:]}
+    if code:
+        found["output"] = text[-4000:]
     return {"exit_code": code} | found | {"passed": code == 0 and bool(found.get("passed"))}
