@@ -75,7 +75,7 @@ class Stage:
         report = {
             "stage": self.name,
             "passed": self.passed,
-            "asked": dict(self.asked),
+            "asked": {name: value for name, value in self.asked.items() if name != "out"},
             "conditions": conditions() | gpu_conditions(),
             "seconds": round(self.seconds, 1),
             "steps": self.steps,

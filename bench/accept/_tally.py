@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-
 IN_A_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 """There the process that started it hears of every outcome, too."""
 

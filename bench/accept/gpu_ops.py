@@ -57,11 +57,9 @@ def planted() -> Facts:
         return {"not_run": f"{CHECKER} is not on the PATH"}
     script = str(HERE / "_store_outside.py")
     code, text = outcome_of([*_checker(), sys.executable, script], 180, **NO_CACHE)
-    return {
-        "passed": code == FOUND and "Invalid __global__ write" in text,
-        "exit_code": code,
-        "output": text[-1500:],
-    }
+    reported = code == FOUND and "Invalid __global__ write" in text
+    facts = {"exit_code": code, "reported": reported, "passed": reported}
+    return facts if reported else facts | {"output": text[-1500:]}
 
 
 def first_cases(stage: Stage) -> Facts:
@@ -71,8 +69,9 @@ def first_cases(stage: Stage) -> Facts:
     options = [*UNCHECKED, "--timeout=0", "tests/ops_triton"]
     code, text, counts = _pytest(stage, options, _checker(), FIRST_CASES="1", **NO_CACHE)
     clean = code != FOUND and "ERROR SUMMARY: 0 errors" in text
-    facts = counts | {"exit_code": code, "output": text[-3000:]}
-    return facts | {"passed": clean and counts["ran"] > 0 and not counts["failures"]}
+    passed = clean and counts["ran"] > 0 and not counts["failures"]
+    facts = counts | {"exit_code": code, "clean": clean, "passed": passed}
+    return facts if passed else facts | {"output": text[-3000:]}
 
 
 def _side_by_side(target: str) -> list[str]:
