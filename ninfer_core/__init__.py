@@ -13,12 +13,14 @@ from ninfer_core.version import API, __version__
 
 if TYPE_CHECKING:
     from ninfer_core.engine import Engine
+    from ninfer_core.engine.remote import RemoteEngine
     from ninfer_core.hookspecs.markers import hookimpl
 
-__all__ = ["API", "Engine", "NinferError", "__version__", "hookimpl"]
+__all__ = ["API", "Engine", "NinferError", "RemoteEngine", "__version__", "hookimpl"]
 
 _LAZY = {
     "Engine": "ninfer_core.engine",
+    "RemoteEngine": "ninfer_core.engine.remote",
     "hookimpl": "ninfer_core.hookspecs.markers",
 }
 

@@ -50,9 +50,14 @@ def instance_factory(
     with either is raised before a thread starts or a weight is read. Raises NinferError.
     """
     host = host or load_plugins(Selection.of(options.plugins, options.disabled_plugins))
-    _require_features(host, options)
-    path = _artifact_path(source, host)
+    path = check_start(source, options, host)
     return lambda: open_instance(path, options, host)
+
+
+def check_start(source: str | Path, options: EngineOptions, host: PluginHost) -> Path:
+    """The artifact of ``source``, once every feature asked for is known to be there."""
+    _require_features(host, options)
+    return _artifact_path(source, host)
 
 
 def open_instance(path: Path, options: EngineOptions, host: PluginHost) -> OpenedInstance:
@@ -139,7 +144,7 @@ def _build(
         ),
         purpose=options.purpose,
         budget=budget,
-        frontend_options=_frontend_options(options),
+        frontend_options=frontend_options(options),
     )
     instance: ModelInstance = host.load(ARCHITECTURES, entry.name, "build")(request)
     return OpenedInstance(
@@ -205,19 +210,12 @@ def _artifact_path(source: str | Path, host: PluginHost) -> Path:
 
 
 def _budget(artifact: Artifact, options: EngineOptions, *, keeps: bool) -> Budget:
-    """``keeps``: the cache policy keeps checkpoints; each lane then adds a state slot for one."""
-    limit = _model_context(artifact)
-    context = options.max_context or min(limit, DEFAULT_CONTEXT)
-    if context > limit:
-        raise InvalidOption(
-            f"max_context is {context}; this model has {limit} positions",
-            hint=f"give --max-context {limit} or less",
-        )
+    """``keeps``: the cache policy keeps checkpoints, each lane then adds a state slot for one."""
     slots = options.extra_state_slots
     if slots is None:
         slots = options.max_concurrency if keeps else 0
     return Budget(
-        max_context=context,
+        max_context=context_of(artifact, options),
         max_concurrency=options.max_concurrency,
         prefill_chunk=options.prefill_chunk,
         kv_tokens=options.kv_tokens,
@@ -226,6 +224,18 @@ def _budget(artifact: Artifact, options: EngineOptions, *, keeps: bool) -> Budge
         host_bytes=options.host_bytes or 0,
         keep_checkpoints=keeps,
     )
+
+
+def context_of(artifact: Artifact, options: EngineOptions) -> int:
+    """Tokens of prompt and answer together. Raises InvalidOption for more than the model has."""
+    limit = _model_context(artifact)
+    context = options.max_context or min(limit, DEFAULT_CONTEXT)
+    if context > limit:
+        raise InvalidOption(
+            f"max_context is {context}; this model has {limit} positions",
+            hint=f"give --max-context {limit} or less",
+        )
+    return context
 
 
 def _model_context(artifact: Artifact) -> int:
@@ -244,7 +254,8 @@ def _model_context(artifact: Artifact) -> int:
     return positions
 
 
-def _frontend_options(options: EngineOptions) -> dict[str, Any]:
+def frontend_options(options: EngineOptions) -> dict[str, Any]:
+    """What the start options mean to a Frontend."""
     return {} if options.chat_template is None else {"chat_template": str(options.chat_template)}
 
 

@@ -21,7 +21,7 @@ from ninfer_core.console.engine_group import EngineGroup, ModelArgument
 from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
 from ninfer_core.console.groups import with_groups
 from ninfer_core.console.interrupt import Interrupt, Interrupted, leave
-from ninfer_core.console.opening import open_engine
+from ninfer_core.console.opening import open_engine, open_remote_engine
 from ninfer_core.console.progress import Meter, spinner
 from ninfer_core.console.start_report import say_start, start_facts
 
@@ -36,6 +36,7 @@ __all__ = [
     "ModelArgument",
     "leave",
     "open_engine",
+    "open_remote_engine",
     "reported",
     "say",
     "say_start",

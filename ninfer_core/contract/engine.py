@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -172,6 +172,11 @@ class GenerationHandle(Protocol):
 
     def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
         """The next event; None after the last. Raises TimeoutError when none came in time."""
+        ...
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called whenever ``next_event(0)`` may have something, and at once when it
+        has. From a thread of the engine: it must neither block nor raise. One subscriber."""
         ...
 
     def result(self, timeout: float | None = None) -> GenerationResult:

@@ -18,11 +18,12 @@ from ninfer_core.contract.engine import (
     LoadSummary,
     MemorySummary,
 )
-from ninfer_core.contract.errors import InvalidRequest, Unsupported
+from ninfer_core.contract.errors import Unsupported
 from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.engine.checks import check_request, no_generation
 from ninfer_core.engine.core import EngineCore
 from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.ingress import Ingress
@@ -54,7 +55,7 @@ class Engine:
         self._options = options or EngineOptions()
         check_options(self._options)
         self._clock = clock
-        self._lifecycle = Lifecycle()
+        self._lifecycle = self._new_lifecycle()
         self._gate = OutstandingGate(self._options.max_concurrency + self._options.max_pending)
         self._core: EngineCore | None = None
         self._scoring: ScoringCore | None = None
@@ -105,14 +106,8 @@ class Engine:
     ) -> RequestHandle:
         """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
         options = options or GenerationOptions()
-        _require(prompt, (PromptInput, PreparedPrompt), "prompt", "PromptInput(text=...)")
-        _require(options, (GenerationOptions,), "options", "GenerationOptions(...)")
-        if self._ingress is None:
-            raise Unsupported(
-                "this engine was opened for causal scoring and does not generate",
-                hint="open one with purpose GENERATION",
-            )
-        return self._ingress.submit(prompt, options)
+        check_request(prompt, options)
+        return self._require_ingress().submit(prompt, options)
 
     def count_tokens(self, prompt: PromptInput) -> int:
         return self._frontend().prepare(prompt).length
@@ -176,6 +171,12 @@ class Engine:
     ) -> None:
         self.close()
 
+    def _new_lifecycle(self) -> Lifecycle:
+        return Lifecycle()
+
+    def _stage(self, text: str) -> None:
+        """Hear what is done while the engine starts."""
+
     def _make_core(self, opened: OpenedInstance) -> Runnable:
         """Runs on the worker thread, before the opener goes on."""
         program = opened.instance.program
@@ -200,6 +201,7 @@ class Engine:
         wanted = self._options.warm_up
         if not (self._opened.warm_up if wanted is None else wanted):
             return 0.0
+        self._stage("warming up")
         started = self._clock()
         chunk, context = self._options.prefill_chunk, self._opened.max_context
         if self._core is None:
@@ -212,6 +214,11 @@ class Engine:
             warm_up(ingress, self._lifecycle, sizes)
             start_afresh(self._core, self._lifecycle)
         return self._clock() - started
+
+    def _require_ingress(self) -> Ingress:
+        if self._ingress is None:
+            raise no_generation()
+        return self._ingress
 
     def _open_ingress(self) -> Ingress | None:
         if self._scoring is not None:
@@ -229,11 +236,6 @@ class Engine:
         if self.availability().state in (AvailabilityState.CLOSED, AvailabilityState.FAILED):
             raise self._lifecycle.unavailable()
         return self._opened.instance.frontend
-
-
-def _require(value: object, types: tuple[type, ...], name: str, mend: str) -> None:
-    if not isinstance(value, types):
-        raise InvalidRequest(f"{name} is a {type(value).__name__}", param=name, hint=f"give {mend}")
 
 
 def _close_worker(worker: EngineWorker) -> None:

@@ -4,17 +4,74 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Self
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Finished, GenerationEvent, GenerationResult
 from ninfer_core.engine.lifecycle import Abandon, Cancel, Lifecycle
 from ninfer_core.engine.request_record import RequestRecord
-from ninfer_core.engine.response import Terminal
+from ninfer_core.engine.response import Response, Terminal
 
 
-class RequestHandle:
+class Consumer:
+    """Reading a response to its end: what handles of both kinds of engine share."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
+        """The next event; None after the last. Raises TimeoutError when none came in time."""
+        event = self._response.take(timeout)
+        if self._response.released:
+            self._let_go()
+        return event
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called, from any thread, whenever there may be something to read; at once
+        when there is now."""
+        self._response.subscribe(wake)
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        while (event := self.next_event()) is not None:
+            yield event
+
+    def result(self, timeout: float | None = None) -> GenerationResult:
+        """Wait up to ``timeout`` seconds for the end, skipping deltas.
+
+        Raises the request's error, EngineFailure when the engine died, TimeoutError, or
+        RuntimeError on a handle that was closed before the end.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.next_event(until and max(0.0, until - time.monotonic())) is not None:
+            pass
+        terminal = self._response.terminal
+        if terminal is None:
+            raise RuntimeError("the handle was closed before its request ended")
+        return _unwrap(terminal, self._response.failure)
+
+    def close(self) -> None:
+        """Stop consuming."""
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """The response was read to its end."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class RequestHandle(Consumer):
     """One submitted request; implements ``contract.engine.GenerationHandle``.
 
     Letting go of the handle, by :meth:`close`, by leaving the ``with`` block or by dropping the
@@ -22,6 +79,7 @@ class RequestHandle:
     """
 
     def __init__(self, record: RequestRecord, lifecycle: Lifecycle) -> None:
+        super().__init__(record.response)
         self._record = record
         self._lifecycle = lifecycle
         self._finalizer = weakref.finalize(self, _abandon, record, lifecycle)
@@ -40,31 +98,6 @@ class RequestHandle:
         """What submit changed on the way, as in ``GenerationStart.notes``."""
         return self._record.notes
 
-    def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
-        """The next event; None after the last. Raises TimeoutError when none came in time."""
-        event = self._record.response.take(timeout)
-        if self._record.response.released:
-            self._finalizer.detach()
-        return event
-
-    def __iter__(self) -> Iterator[GenerationEvent]:
-        while (event := self.next_event()) is not None:
-            yield event
-
-    def result(self, timeout: float | None = None) -> GenerationResult:
-        """Wait up to ``timeout`` seconds for the end, skipping deltas.
-
-        Raises the request's error, EngineFailure when the engine died, TimeoutError, or
-        RuntimeError on a handle that was closed before the end.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        while self.next_event(until and max(0.0, until - time.monotonic())) is not None:
-            pass
-        terminal = self._record.response.terminal
-        if terminal is None:
-            raise RuntimeError("the handle was closed before its request ended")
-        return _unwrap(terminal, self._record.response.failure)
-
     def cancel(self) -> None:
         """Ask for the end at the next boundary; the result keeps what was committed."""
         self._record.cancel_requested = True
@@ -72,25 +105,17 @@ class RequestHandle:
 
     def close(self) -> None:
         """Stop consuming; cancels a request that still runs. Idempotent."""
-        if not self._record.response.done:
+        if not self._response.done:
             self.cancel()
-        self._finalizer.detach()
-        self._record.response.release()
+        self._let_go()
+        self._response.release()
 
     def forget(self) -> None:
         """The request was never posted: dropping this handle means nothing."""
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._finalizer.detach()
-
-    def __enter__(self) -> RequestHandle:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _unwrap(terminal: Terminal, failure: EngineFailure | None) -> GenerationResult:

@@ -62,18 +62,27 @@ class Ingress:
         self._grammars = GrammarIngress(frontend)
 
     def submit(
-        self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions
+        self,
+        prompt: PromptInput | PreparedPrompt,
+        options: GenerationOptions,
+        *,
+        spent: float = 0.0,
+        response: ResponseFactory | None = None,
     ) -> RequestHandle:
-        """Raises Overloaded, Unavailable, QueueTimeout, InvalidRequest, ContextLengthExceeded, and
-        whatever preparation and compilation raise; nothing is held then."""
-        started = self._clock()
+        """``spent`` seconds have passed since the caller asked; ``response`` makes the place that
+        the events go to.
+
+        Raises Overloaded, Unavailable, QueueTimeout, InvalidRequest, ContextLengthExceeded, and
+        whatever preparation and compilation raise; nothing is held then.
+        """
+        started, respond = self._clock() - spent, response or self._response
         self._lifecycle.require_ready()
-        if _needs_no_model(options):
-            return self._post(self._build(prompt, options, started, self._response(None)))
+        if needs_no_model(options):
+            return self._post(self._build(prompt, options, started, respond(None)))
         self._gate.take()
         try:
-            response = self._response(self._gate.give_back)
-            return self._post(self._build(prompt, options, started, response))
+            place = respond(self._gate.give_back)
+            return self._post(self._build(prompt, options, started, place))
         except BaseException:
             self._gate.give_back()
             raise
@@ -173,7 +182,8 @@ class Ingress:
             raise queue_timeout() from None
 
 
-def _needs_no_model(options: GenerationOptions) -> bool:
+def needs_no_model(options: GenerationOptions) -> bool:
+    """Whether the request asks for no output and no scores: it takes no place then."""
     return options.max_new_tokens == 0 and options.prompt_logprobs is None
 
 

@@ -28,6 +28,7 @@ class Response:
         self._terminal: Terminal | None = None
         self._failure: EngineFailure | None = None
         self._released = False
+        self._wake: Callable[[], None] | None = None
 
     @property
     def done(self) -> bool:
@@ -51,10 +52,14 @@ class Response:
         with self._lock:
             if self._terminal is not None:
                 raise EngineFailure("an event was published after the end of its request")
-            if not self._released:
-                self._events += events
-                if self._waiting:
-                    self._changed.notify_all()
+            if self._released:
+                return
+            self._events += events
+            if self._waiting:
+                self._changed.notify_all()
+            wake = self._wake
+        if wake is not None:
+            wake()
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
         """Publish the one end. Raises EngineFailure on a second one."""
@@ -65,9 +70,20 @@ class Response:
             self._failure = failure
             self._events.append(event)
             self._changed.notify_all()
-            settled = self._released
+            settled, wake = self._released, self._wake
         if settled:
             self._settle()
+        elif wake is not None:
+            wake()
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called after every publication, and at once when something is there. It is
+        called by whoever publishes, so it must be quick, and may be called for nothing."""
+        with self._lock:
+            self._wake = wake
+            readable = self._readable()
+        if readable:
+            wake()
 
     def take(self, timeout: float | None = None) -> GenerationEvent | None:
         """The next event, None after the end. Taking the end releases the consumer.
@@ -96,6 +112,8 @@ class Response:
 
     def _await(self, timeout: float | None) -> bool:
         """Wait, with the lock held, for something to read; False when nothing came in time."""
+        if timeout == 0:
+            return self._readable()
         self._waiting += 1
         try:
             return self._changed.wait_for(self._readable, timeout)

@@ -155,6 +155,7 @@ class ScriptedHandle:
         self._transcript = _Transcript(prompt_tokens, notes)
         self._events: queue.SimpleQueue[GenerationEvent | None] = queue.SimpleQueue()
         self._on_end = on_end
+        self._wake: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._play, name=request_id, daemon=True)
 
     def start(self) -> None:
@@ -162,9 +163,15 @@ class ScriptedHandle:
 
     def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
         try:
-            return self._events.get(timeout=timeout)
+            return (
+                self._events.get(timeout=timeout) if timeout else self._events.get(timeout is None)
+            )
         except queue.Empty:
             raise TimeoutError("no event in time") from None
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        wake()
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         while (event := self.next_event()) is not None:
@@ -184,17 +191,21 @@ class ScriptedHandle:
     def close(self) -> None:
         self.cancel()
 
+    def _put(self, event: GenerationEvent | None) -> None:
+        self._events.put(event)
+        self._wake()
+
     def _play(self) -> None:
         end = self._run()
         self.ended = True
-        self._events.put(end)
-        self._events.put(None)
+        self._put(end)
+        self._put(None)
         self._on_end()
 
     def _run(self) -> Finished | Failed:
         transcript, reply = self._transcript, self._reply
         if reply.starts:
-            self._events.put(transcript.start(reply.timings))
+            self._put(transcript.start(reply.timings))
         finish = self._publish() if reply.starts else reply.finish
         result = transcript.result(finish, reply)
         if reply.error is not None and finish is not FinishReason.CANCELLED:
@@ -204,7 +215,7 @@ class ScriptedHandle:
     def _publish(self) -> FinishReason:
         for step in self._reply.progress if self._options.progress else ():
             self.cancelled.wait(self._reply.interval)
-            self._events.put(step)
+            self._put(step)
         for delta in self._reply.deltas:
             if self.cancelled.wait(self._reply.interval):
                 return FinishReason.CANCELLED
@@ -213,5 +224,5 @@ class ScriptedHandle:
             delta = _with_tokens(delta, self._transcript.tokens, self._options.logprobs)
             self._transcript.deltas.append(delta)
             if self._options.consumer is ConsumerMode.STREAMING:
-                self._events.put(delta)
+                self._put(delta)
         return self._reply.finish

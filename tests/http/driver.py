@@ -27,4 +27,6 @@ class Opening:
 
 if __name__ == "__main__":
     ninfer_core.Engine = Opening
-    typer.main.get_command(serve_app).main(sys.argv[1:], obj=host_of({"builtin": builtin}))
+    typer.main.get_command(serve_app).main(
+        [*sys.argv[1:], "--in-process"], obj=host_of({"builtin": builtin})
+    )

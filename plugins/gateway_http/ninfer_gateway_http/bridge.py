@@ -1,10 +1,10 @@
-"""A blocking generation handle as an asynchronous stream of events."""
+"""A generation handle as an asynchronous stream of events."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -19,18 +19,17 @@ class ClientGone(Exception):
 class Exchange:
     """One submitted request on the event loop.
 
-    One thread waits on the handle for as long as the request lives and hands each event over; no
-    thread is used per token. Everything but that thread runs on the loop that made the exchange.
+    No thread waits: the engine's own thread wakes the loop, once for all requests of a round.
+    Everything but that runs on the loop that made the exchange.
     """
 
     def __init__(self, handle: GenerationHandle) -> None:
         self._handle = handle
-        self._loop = asyncio.get_running_loop()
         self._items: deque[GenerationEvent | Exception | None] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
-        name = f"ninfer-http-{handle.request_id}"
-        threading.Thread(target=self._pump, name=name, daemon=True).start()
+        doorbell = _doorbell(asyncio.get_running_loop())
+        handle.subscribe(lambda: doorbell.ring(self))
 
     async def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
         """The next event; None after the last.
@@ -66,21 +65,55 @@ class Exchange:
         self._ended = True
         self._handle.close()
 
-    def _pump(self) -> None:
-        last: Exception | None = None
+    def collect(self) -> None:
+        """Take what the handle has now."""
         try:
-            for event in self._handle:
-                self._post(event)
+            while not self._ended:
+                event = self._handle.next_event(0)
+                self._receive(event)
+                if event is None or isinstance(event, Finished | Failed):
+                    return
+        except TimeoutError:
+            return
         except Exception as error:
-            last = error
-        self._post(last)
-
-    def _post(self, item: GenerationEvent | Exception | None) -> None:
-        """From the pump thread; a loop that has ended has no readers left."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._receive, item)
+            self._receive(error)
 
     def _receive(self, item: GenerationEvent | Exception | None) -> None:
-        if not self._ended:
-            self._items.append(item)
-            self._arrived.set()
+        self._items.append(item)
+        self._arrived.set()
+
+
+class _Doorbell:
+    """Wakes one loop for any number of exchanges: a wake-up that is under way serves those that
+    ring meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._ringing: deque[Exchange] = deque()
+        self._awaited = False
+
+    def ring(self, exchange: Exchange) -> None:
+        """From any thread; a loop that has ended has no readers left."""
+        self._ringing.append(exchange)
+        loop = self._loop()
+        if not self._awaited and loop is not None:
+            self._awaited = True
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._awaited = False  # Before looking: who rings from here on wakes the loop again.
+        while self._ringing:
+            self._ringing.popleft().collect()
+
+
+_doorbells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Doorbell] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _doorbell(loop: asyncio.AbstractEventLoop) -> _Doorbell:
+    bell = _doorbells.get(loop)
+    if bell is None:
+        bell = _doorbells[loop] = _Doorbell(loop)
+    return bell

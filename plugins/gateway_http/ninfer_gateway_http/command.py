@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Annotated, Literal
 
@@ -13,11 +14,12 @@ from ninfer_core.console import (
     Interrupt,
     ModelArgument,
     open_engine,
+    open_remote_engine,
     reported,
     say,
     with_groups,
 )
-from ninfer_core.contract.engine import LoadSummary
+from ninfer_core.contract.engine import EngineLike, LoadSummary
 from ninfer_gateway_http.options import ServerGroup
 
 serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -32,6 +34,9 @@ def serve(
     engine: EngineGroup,
     model: ModelArgument = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged to stderr.")] = "info",
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run the engine in this process, to debug it.")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Serve a model over HTTP with the OpenAI API.
@@ -46,9 +51,10 @@ def serve(
         options = server.widen(engine.to_options(ctx.obj))
         # Before loading: a taken port should not cost the time that a model takes.
         with listen(server.host, server.port) as sock:
+            opener = open_engine if in_process else open_remote_engine
             with Interrupt() as interrupt:
-                opened = open_engine(ctx.obj, model, options, interrupt)
-            with opened:
+                opened: EngineLike = opener(ctx.obj, model, options, interrupt)
+            with contextlib.closing(opened):
                 app = create_app(opened, server.settings())
                 summary, url = opened.load_summary(), url_of(sock)
                 Server(app, lambda: _report(summary, server, url)).serve_on(sock)
