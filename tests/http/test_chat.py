@@ -105,9 +105,22 @@ def test_usage_comes_last_without_choices_and_only_when_asked_for(server):
 
 
 def test_timings_are_always_there(server):
-    server.engine.script = answer("ok")
-    assert server.chat().json["timings"]["prefill"] == 0.5
-    assert server.chat(stream=True).events[-2]["timings"]["decode"] == 0.25
+    times = Timings(
+        queue=0.125, prefill=0.5, decode=0.25, drafted=(4, 2), accepted=(3, 1), cached_tokens=3
+    )
+    server.engine.script = answer("okay", timings=times)
+    for timings in (server.chat().json["timings"], server.chat(stream=True).events[-2]["timings"]):
+        # eight tokens of prompt, five of them read in half a second; three more after the first
+        assert (timings["cache_n"], timings["prompt_n"], timings["predicted_n"]) == (3, 5, 4)
+        assert (timings["prompt_ms"], timings["predicted_ms"], timings["queue_ms"]) == (
+            500.0,
+            250.0,
+            125.0,
+        )
+        assert (timings["prompt_per_second"], timings["predicted_per_second"]) == (10.0, 12.0)
+        assert (timings["draft_n"], timings["draft_n_accepted"]) == (6, 4)
+        assert timings["reuse_reason"] == "disabled"
+        assert timings["reuse_point"] is None
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -98,7 +99,7 @@ def spelled(names: Mapping[str, str]) -> Iterator[None]:
     except RequestError as error:
         own = names.get(error.param or "")
         if own is not None and error.param is not None:
-            error.message = error.message.replace(error.param, own)
+            error.message = re.sub(rf"\b{re.escape(error.param)}\b", own, error.message)
             error.param = own
         raise
 

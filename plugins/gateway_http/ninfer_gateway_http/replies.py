@@ -1,11 +1,11 @@
-"""From the engine's results to the wire: completion objects, chunks, usage, log-probabilities."""
+"""From the engine's results to chat completions: whole ones and chunks."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ninfer_core.contract.errors import Cancelled
@@ -14,15 +14,14 @@ from ninfer_core.contract.events import (
     Delta,
     FinishReason,
     GenerationResult,
-    Timings,
     ToolDelta,
-    Usage,
 )
-from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_gateway_http.errors import on_the_wire
+from ninfer_gateway_http.logprobs import TokenBytes as TokenBytes
+from ninfer_gateway_http.logprobs import chat_logprobs, prompt_logprobs
+from ninfer_gateway_http.usage import timings_block, total_timings, total_usage, usage_of
 
 JsonDict = dict[str, Any]
-TokenBytes = Callable[[Sequence[int]], list[bytes]]
 
 _FINISH: Final = {
     FinishReason.STOP_TOKEN: "stop",
@@ -43,57 +42,115 @@ def finish_reason(result: GenerationResult) -> str:
     return _FINISH[result.finish_reason]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyWriter:
-    """Writes everything that is sent back for one request."""
+def report(results: Sequence[GenerationResult]) -> JsonDict:
+    """Timings of all choices together, and what was odd about them."""
+    counts = total_usage([result.usage for result in results])
+    times = total_timings([result.timings for result in results])
+    said: JsonDict = {"timings": timings_block(counts, times)}
+    warnings = [text for result in results for text in warnings_of(result)]
+    return said | {"warnings": list(dict.fromkeys(warnings))} if warnings else said
+
+
+def usage_report(results: Sequence[GenerationResult]) -> JsonDict:
+    """The usage of all choices together."""
+    return usage_of(total_usage([result.usage for result in results]))
+
+
+def warnings_of(result: GenerationResult) -> list[str]:
+    return [*map(on_the_wire, result.notes), *result.warnings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatWriter:
+    """Writes everything that is sent back for one chat request.
+
+    ``shown`` says whether the thought is; ``prompt_ids`` are sent, and those of the answer, where
+    they were asked for.
+    """
 
     model: str
     token_bytes: TokenBytes
+    logprobs: bool = False
+    shown: bool = True
+    prompt_ids: list[int] | None = None
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def completion(self, result: GenerationResult, *, logprobs: bool) -> JsonDict:
+    def whole(self, results: Sequence[GenerationResult]) -> JsonDict:
         """The whole answer. Raises Cancelled."""
-        choice = {
-            "index": 0,
-            "message": _message(result),
-            "logprobs": self._logprobs(result.logprobs) if logprobs else None,
+        choices = [self._choice(index, result) for index, result in enumerate(results)]
+        reply = self._envelope("chat.completion", choices)
+        reply |= {"usage": usage_report(results)} | report(results)
+        return reply | self._prompt(results[0])
+
+    def opening(self, index: int) -> JsonDict:
+        """The first chunk of a choice, which names the role."""
+        chunk = self._chunk(index, {"role": "assistant", "content": ""})
+        if self.prompt_ids is not None:
+            chunk["prompt_token_ids"] = self.prompt_ids
+        return chunk
+
+    def empty(self, index: int) -> JsonDict:
+        """A chunk that adds nothing to the choice."""
+        return self._chunk(index, {})
+
+    def delta(self, index: int, delta: Delta) -> JsonDict | None:
+        """The chunk of one delta; None when it carries nothing that was asked for."""
+        rows = delta.logprobs if self.logprobs else ()
+        fields = _delta_fields(delta, self.shown)
+        ids = delta.token_ids if self.prompt_ids is not None else ()
+        if not fields and not rows and not ids:
+            return None
+        logprobs = chat_logprobs(rows, self.token_bytes) if rows else None
+        chunk = self._chunk(index, fields, logprobs=logprobs)
+        if ids:
+            chunk["choices"][0]["token_ids"] = list(ids)
+        return chunk
+
+    def closing(self, index: int, result: GenerationResult) -> JsonDict:
+        """The chunk with the finish reason and the timings. Raises Cancelled."""
+        chunk = self._chunk(index, {}, finish=finish_reason(result), stop=result.stop_match)
+        chunk |= report([result])
+        if result.prompt_logprobs:
+            chunk["prompt_logprobs"] = prompt_logprobs(result.prompt_logprobs, self.token_bytes)
+        return chunk
+
+    def last(self) -> JsonDict:
+        """A chunk without choices, for the usage."""
+        return self._envelope("chat.completion.chunk", [])
+
+    def _choice(self, index: int, result: GenerationResult) -> JsonDict:
+        rows = chat_logprobs(result.logprobs, self.token_bytes) if self.logprobs else None
+        choice: JsonDict = {
+            "index": index,
+            "message": _message(result, self.shown),
+            "logprobs": rows,
             "finish_reason": finish_reason(result),
             "stop_reason": result.stop_match,
         }
-        reply = self._envelope("chat.completion", [choice])
-        return reply | {"usage": usage(result.usage)} | _report(result)
+        if self.prompt_ids is not None:
+            choice["token_ids"] = list(result.token_ids)
+        return choice
 
-    def opening(self) -> JsonDict:
-        """The first chunk, which names the role."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def delta(self, delta: Delta, *, logprobs: bool) -> JsonDict | None:
-        """The chunk of one delta; None when it carries nothing that was asked for."""
-        rows = delta.logprobs if logprobs else ()
-        fields = _delta_fields(delta)
-        if not fields and not rows:
-            return None
-        return self._chunk(fields, logprobs=self._logprobs(rows) if rows else None)
-
-    def closing(self, result: GenerationResult) -> JsonDict:
-        """The chunk with the finish reason and the timings. Raises Cancelled."""
-        chunk = self._chunk({}, finish=finish_reason(result), stop=result.stop_match)
-        return chunk | _report(result)
-
-    def usage_chunk(self, result: GenerationResult) -> JsonDict:
-        """The last chunk of a stream that asked for its usage; it has no choices."""
-        return self._envelope("chat.completion.chunk", []) | {"usage": usage(result.usage)}
+    def _prompt(self, result: GenerationResult) -> JsonDict:
+        """What was asked for about the prompt, which all choices share."""
+        said: JsonDict = {}
+        if self.prompt_ids is not None:
+            said["prompt_token_ids"] = self.prompt_ids
+        if result.prompt_logprobs:
+            said["prompt_logprobs"] = prompt_logprobs(result.prompt_logprobs, self.token_bytes)
+        return said
 
     def _chunk(
         self,
+        index: int,
         delta: JsonDict,
         *,
         logprobs: JsonDict | None = None,
         finish: str | None = None,
         stop: str | int | None = None,
     ) -> JsonDict:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         if finish is not None:
             choice["stop_reason"] = stop
         return self._envelope("chat.completion.chunk", [choice])
@@ -107,42 +164,11 @@ class ReplyWriter:
             "choices": choices,
         }
 
-    def _logprobs(self, rows: Sequence[TokenLogprobs]) -> JsonDict:
-        """One entry for each generated token, in order, whatever its channel."""
-        ids = [i for row in rows for i in (row.token_id, *(t.token_id for t in row.top))]
-        spelling = iter(self.token_bytes(ids))
-        content = []
-        for row in rows:
-            entry = _entry(next(spelling), row.logprob)
-            entry["top_logprobs"] = [_entry(next(spelling), top.logprob) for top in row.top]
-            content.append(entry)
-        return {"content": content, "refusal": None}
 
-
-def usage(counts: Usage) -> JsonDict:
-    return {
-        "prompt_tokens": counts.prompt_tokens,
-        "completion_tokens": counts.completion_tokens,
-        "total_tokens": counts.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": counts.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
-    }
-
-
-def _timings(timings: Timings) -> JsonDict:
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(timings).items()}
-
-
-def _report(result: GenerationResult) -> JsonDict:
-    report: JsonDict = {"timings": _timings(result.timings)}
-    warnings = [*map(on_the_wire, result.notes), *result.warnings]
-    return report | {"warnings": warnings} if warnings else report
-
-
-def _message(result: GenerationResult) -> JsonDict:
+def _message(result: GenerationResult, shown: bool) -> JsonDict:
     content = result.text or (None if result.tool_calls else "")
     message: JsonDict = {"role": "assistant", "content": content, "refusal": None}
-    if result.reasoning:
+    if result.reasoning and shown:
         message |= _reasoning(result.reasoning)
     if result.tool_calls:
         message["tool_calls"] = [
@@ -161,11 +187,11 @@ def _reasoning(text: str) -> JsonDict:
     return {"reasoning_content": text, "reasoning": text}
 
 
-def _delta_fields(delta: Delta) -> JsonDict:
+def _delta_fields(delta: Delta, shown: bool) -> JsonDict:
     if delta.tool is not None:
         return {"tool_calls": [_tool_fields(delta.tool)]}
     if delta.text and delta.channel is Channel.REASONING:
-        return _reasoning(delta.text)
+        return _reasoning(delta.text) if shown else {}
     if delta.text and delta.channel is Channel.CONTENT:
         return {"content": delta.text}
     return {}
@@ -179,12 +205,4 @@ def _tool_fields(tool: ToolDelta) -> JsonDict:
         "id": tool.id,
         "type": "function",
         "function": {"name": tool.name, "arguments": tool.arguments},
-    }
-
-
-def _entry(spelling: bytes, logprob: float) -> JsonDict:
-    return {
-        "token": spelling.decode(errors="replace"),
-        "logprob": logprob,
-        "bytes": list(spelling),
     }

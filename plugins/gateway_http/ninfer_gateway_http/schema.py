@@ -2,82 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from ninfer_core.contract.errors import Unsupported
+from ninfer_gateway_http.extras import NeutralValues, check_extras
 
-_BODY = ConfigDict(extra="allow", strict=True, frozen=True)
+BODY: Final = ConfigDict(extra="allow", strict=True, frozen=True)
+_TEXT_PART: Final = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+_MESSAGE: Final = {
+    "type": "object",
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": _TEXT_PART},
+                {"type": "null"},
+            ]
+        },
+        "reasoning_content": {"type": ["string", "null"]},
+        "reasoning": {"type": ["string", "null"]},
+        "tool_calls": {"type": "array", "items": {"type": "object"}},
+        "tool_call_id": {"type": "string"},
+    },
+    "required": ["role"],
+}
+_TOOL: Final = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                "description": {"type": "string"},
+                "parameters": {"type": "object"},
+                "strict": {"type": "boolean"},
+            },
+            "required": ["name"],
+        },
+    },
+    "required": ["type", "function"],
+}
+Message = Annotated[dict[str, Any], WithJsonSchema(_MESSAGE)]
+Tool = Annotated[dict[str, Any], WithJsonSchema(_TOOL)]
+
+
+def _between(low: float, high: float) -> Any:
+    """Limits for the reader of the page; the engine checks them and says why they are what they
+    are."""
+    return Field(json_schema_extra={"minimum": low, "maximum": high})
 
 
 class StreamOptions(BaseModel):
-    """Options of a stream; ``include_usage`` adds one last chunk with the usage."""
+    """``include_usage`` adds one last chunk with the usage, ``continuous_usage_stats`` the usage so
+    far to every chunk."""
 
-    model_config = _BODY
+    model_config = BODY
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class ChatRequest(BaseModel):
-    """A chat completion request. A field that is null counts as left out.
+class GenerationFields(BaseModel):
+    """What chat and text completions have in common. A field that is null counts as left out."""
 
-    ``messages`` and ``tools`` have the OpenAI shape and are checked by the engine's own input
-    rules. Besides OpenAI's fields there are ``top_k``, ``min_p``, ``repetition_penalty``,
-    ``stop_token_ids``, ``ignore_eos``, ``min_tokens``, ``enable_thinking``, ``thinking_budget``
-    (also ``thinking_token_budget``), ``chat_template_kwargs``, ``continue_final_message`` and
-    ``cache_salt``.
-    """
+    model_config = BODY
 
-    model_config = _BODY
-
-    messages: list[dict[str, Any]]
     model: str | None = None
+    n: Annotated[int | None, _between(1, 128)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    min_tokens: int | None = None
+    max_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
+    min_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
+    temperature: Annotated[float | None, _between(0, 100)] = None
+    top_p: Annotated[float | None, _between(0, 1)] = None
+    top_k: Annotated[int | None, _between(-1, (1 << 31) - 1)] = None
+    min_p: Annotated[float | None, _between(0, 1)] = None
+    presence_penalty: Annotated[float | None, _between(-2, 2)] = None
+    frequency_penalty: Annotated[float | None, _between(-2, 2)] = None
+    repetition_penalty: Annotated[float | None, _between(0.01, 10)] = None
     logit_bias: dict[str, float] | None = None
-    seed: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
+    seed: Annotated[int | None, _between(0, (1 << 64) - 1)] = None
+    prompt_logprobs: Annotated[int | None, _between(0, 20)] = None
 
-    tools: list[dict[str, Any]] | None = None
+    return_token_ids: bool | None = None
+    return_progress: bool | None = None
+    timings_per_token: bool | None = None
+
+    cache_salt: str | None = None
+    prompt_cache_key: str | None = None
+    session_id: str | None = None
+
+
+class ChatRequest(GenerationFields):
+    """A chat completion request. A field that is null counts as left out.
+
+    ``messages`` and ``tools`` have the OpenAI shape and are checked by the engine's own input
+    rules.
+    """
+
+    messages: list[Message]
+    max_completion_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int | None, _between(0, 20)] = None
+
+    tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
     enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
     thinking_budget: int | None = None
     thinking_token_budget: int | None = None
+    reasoning_budget: int | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
+    include_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
 
-    cache_salt: str | None = None
 
-
-_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
-    "add_generation_prompt": (True,),
-    "audio": (),
-    "best_of": (1,),
-    "echo": (False,),
-    "function_call": (),
-    "functions": ([],),
+COMMON_NEUTRAL: Final[NeutralValues] = {
     "grammar": (),
     "guided_choice": (),
     "guided_grammar": (),
@@ -86,59 +144,58 @@ _UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     "include_stop_str_in_output": (False,),
     "json_schema": (),
     "length_penalty": (1, 1.0),
-    "modalities": (["text"],),
-    "moderation": (),
-    "n": (1,),
     "prediction": (),
     "priority": (0,),
-    "prompt_logprobs": (),
-    "return_progress": (False,),
-    "return_token_ids": (False,),
     "service_tier": ("auto", "default"),
     "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
     "store": (False,),
-    "structured_outputs": (),
-    "timings_per_token": (False,),
+    "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
+}
+_CHAT_NEUTRAL: Final[NeutralValues] = {
+    **COMMON_NEUTRAL,
+    "add_generation_prompt": (True,),
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "function_call": (),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "moderation": (),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-"""Known fields that this server does not serve, each with the values that ask for nothing."""
 
-_LABELS: Final = frozenset({"metadata", "prompt_cache_key", "safety_identifier", "user"})
-"""Known fields that only label a request and never change its answer."""
+LABELS: Final = frozenset(
+    "metadata prompt_cache_options prompt_cache_retention request_id safety_identifier user".split()
+)
+"""Known fields that only label a request or hint at its cache, and never change its answer."""
 
-_UNSUPPORTED_STREAM: Final[Mapping[str, tuple[Any, ...]]] = {
-    "continuous_usage_stats": (False,),
-    "include_obfuscation": (False,),
-}
+_STREAM_NEUTRAL: Final[NeutralValues] = {"include_obfuscation": (False,)}
 
 
-def check_extras(request: ChatRequest) -> tuple[str, ...]:
-    """Warnings about unknown fields. Raises Unsupported for a known field that asks for more."""
-    extras = request.model_extra or {}
-    refused = dict(_UNSUPPORTED)
+def check_chat(request: ChatRequest, *, strict: bool) -> tuple[str, ...]:
+    """Warnings. Raises as :func:`check_extras`."""
+    neutral = dict(_CHAT_NEUTRAL)
     if request.continue_final_message:
         # Some clients must send both; then the two say the same.
-        refused["add_generation_prompt"] = (True, False)
-    warnings = list(_unknown(extras, refused, prefix=""))
-    if request.stream_options is not None:
-        nested = request.stream_options.model_extra or {}
-        warnings += _unknown(nested, _UNSUPPORTED_STREAM, prefix="stream_options.")
-        if not request.stream:
-            warnings.append("stream_options has no effect without stream")
-    return tuple(warnings)
+        neutral["add_generation_prompt"] = (True, False)
+    return check_fields(request, neutral, strict=strict)
 
 
-def _unknown(
-    extras: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]], prefix: str
-) -> Iterator[str]:
-    for name, value in extras.items():
-        field = f"{prefix}{name}"
-        if name in refused:
-            if value is not None and value not in refused[name]:
-                raise Unsupported(
-                    f"{field} is not supported by this server", param=field, hint="leave it out"
-                )
-        elif name not in _LABELS:
-            yield f"unknown field {field!r} was ignored"
+def check_fields(
+    request: GenerationFields, neutral: NeutralValues, *, strict: bool
+) -> tuple[str, ...]:
+    """Warnings about fields that do nothing. Raises as :func:`check_extras`."""
+    warnings = check_extras(request.model_extra, refused=neutral, labels=LABELS, strict=strict)
+    if request.stream_options is None:
+        return warnings
+    nested = check_extras(
+        request.stream_options.model_extra,
+        refused=_STREAM_NEUTRAL,
+        prefix="stream_options.",
+        strict=strict,
+    )
+    unused = () if request.stream else ("stream_options has no effect without stream",)
+    return (*warnings, *nested, *unused)

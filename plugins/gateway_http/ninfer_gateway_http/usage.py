@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from itertools import zip_longest
 from typing import Any
 
 from ninfer_core.contract.events import GenerationResult, Timings, Usage
@@ -20,6 +22,21 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
     )
 
 
+def total_timings(parts: Sequence[Timings]) -> Timings:
+    """Times and counts of all choices added up; why and from where was reused is the first's."""
+    if len(parts) == 1:
+        return parts[0]
+    added: JsonDict = {
+        entry.name: sum(getattr(part, entry.name) for part in parts)
+        for entry in fields(Timings)
+        if isinstance(getattr(parts[0], entry.name), int | float)
+    }
+    for name in ("drafted", "accepted"):
+        rows = zip_longest(*(getattr(part, name) for part in parts), fillvalue=0)
+        added[name] = tuple(sum(row) for row in rows)
+    return replace(parts[0], **added)
+
+
 def usage_of(counts: Usage) -> JsonDict:
     """The OpenAI usage object."""
     return {
@@ -32,18 +49,21 @@ def usage_of(counts: Usage) -> JsonDict:
 
 
 def timings_of(result: GenerationResult) -> JsonDict:
-    """The ``timings`` block of one result. Times in milliseconds, rates in tokens per second, null
-    where nothing was measured.
+    """The ``timings`` block of one result."""
+    return timings_block(result.usage, result.timings)
+
+
+def timings_block(usage: Usage, timings: Timings) -> JsonDict:
+    """The ``timings`` block. Times in milliseconds, rates in tokens per second, null where nothing
+    was measured.
 
     ``prompt_ms`` runs from admission to the first token, ``predicted_ms`` from the first token to
     the end, so that ``predicted_per_second`` counts the tokens after the first.
     """
-    timings, usage = result.timings, result.usage
     read = usage.prompt_tokens - usage.cached_tokens
-    produced = usage.completion_tokens
     return {
         "cache_n": usage.cached_tokens,
-        **pace(read, timings.prefill * 1000, produced, timings.decode * 1000),
+        **pace(read, timings.prefill * 1000, usage.completion_tokens, timings.decode * 1000),
         "draft_n": sum(timings.drafted),
         "draft_n_accepted": sum(timings.accepted),
         "draft_n_by_position": list(timings.drafted),

@@ -1,0 +1,65 @@
+"""The body of ``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from ninfer_core.contract.errors import InvalidRequest, Unsupported
+from ninfer_gateway_http.extras import NeutralValues
+from ninfer_gateway_http.schema import COMMON_NEUTRAL, GenerationFields, check_fields
+
+Prompt = str | list[str] | list[int] | list[list[int]]
+DEFAULT_MAX_TOKENS: Final = 16
+"""The limit of a completion that names none, as OpenAI has it."""
+
+
+class CompletionRequest(GenerationFields):
+    """A text completion request. A field that is null counts as left out.
+
+    ``prompt`` is a text, a list of texts, the token ids of one prompt, or a list of such lists.
+    """
+
+    prompt: Prompt
+    echo: bool | None = None
+    logprobs: Annotated[int | None, Field(json_schema_extra={"minimum": 0, "maximum": 20})] = None
+    best_of: int | None = None
+    suffix: str | None = None
+
+
+_NEUTRAL: Final[NeutralValues] = {
+    **COMMON_NEUTRAL,
+    "add_special_tokens": (True,),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+}
+
+
+def check_completion(request: CompletionRequest, *, strict: bool) -> tuple[str, ...]:
+    """Warnings. Raises Unsupported for known fields that ask for more than is served."""
+    if request.suffix:
+        raise Unsupported("suffix is not supported", param="suffix", hint="leave it out")
+    if request.best_of not in (None, 1, request.n):
+        raise Unsupported(
+            f"best_of is {request.best_of}; only 1, or the value of n, is supported",
+            param="best_of",
+            hint="leave it out",
+        )
+    if request.stream and request.echo and request.logprobs is not None:
+        raise Unsupported(
+            "echo with logprobs is not supported in a stream",
+            param="echo",
+            hint="leave one of them out, or stream",
+        )
+    return check_fields(request, _NEUTRAL, strict=strict)
+
+
+def prompts_of(prompt: Prompt) -> list[str | list[int]]:
+    """The single prompts. Raises InvalidRequest without any."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise InvalidRequest("prompt is empty; give at least one token or text", param="prompt")
+    items: list[Any] = [prompt] if isinstance(prompt[0], int) else list(prompt)
+    return items

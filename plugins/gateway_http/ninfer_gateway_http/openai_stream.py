@@ -1,0 +1,219 @@
+"""Answering in the OpenAI manner, whole or as a stream, whatever the objects look like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ninfer_core.contract.errors import EngineFailure, InvalidRequest
+from ninfer_core.contract.events import (
+    Delta,
+    GenerationEvent,
+    GenerationResult,
+    GenerationStart,
+    PromptProgress,
+    Usage,
+)
+from ninfer_gateway_http import sse
+from ninfer_gateway_http.choices import Choices, Part
+from ninfer_gateway_http.errors import ErrorReply, on_the_wire
+from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.replies import usage_report
+from ninfer_gateway_http.schema import GenerationFields
+from ninfer_gateway_http.streams import (
+    Facts,
+    finished,
+    guarded,
+    note_result,
+    start_of,
+    warning_header,
+)
+from ninfer_gateway_http.usage import pace, usage_of
+
+JsonDict = dict[str, Any]
+
+
+class Writer(Protocol):
+    """Writes the objects of one reply; ``index`` is that of the choice."""
+
+    def whole(self, results: Sequence[GenerationResult]) -> JsonDict: ...
+
+    def opening(self, index: int) -> JsonDict: ...
+
+    def empty(self, index: int) -> JsonDict: ...
+
+    def delta(self, index: int, delta: Delta) -> JsonDict | None: ...
+
+    def closing(self, index: int, result: GenerationResult) -> JsonDict: ...
+
+    def last(self) -> JsonDict: ...
+
+
+async def reply(
+    request: Request,
+    body: GenerationFields,
+    parts: Sequence[Part],
+    writer: Writer,
+    warnings: Iterable[str],
+) -> Response:
+    """Submit ``parts`` and answer with one choice for each. Raises what submitting raises."""
+    gateway: Gateway = request.app.state.gateway
+    facts: Facts = request.scope["state"]
+    async with AsyncExitStack() as owner:
+        choices = await owner.enter_async_context(gateway.choices(parts, request.receive))
+        # Status and headers wait for admission, so that a refusal still has its own status.
+        first = await choices.next_event()
+        if first is None:
+            raise EngineFailure("a request ended without a result")
+        notes = [on_the_wire(note) for note in start_of(first[1]).notes]
+        if notes and gateway.settings.strict:
+            raise InvalidRequest(notes[0], param="max_tokens")
+        headers = warning_header((*warnings, *notes))
+        if not body.stream:
+            results = await _results(choices, len(parts), facts)
+            return JSONResponse(writer.whole(results), headers=headers)
+        run = _Run(choices, writer, body, gateway.settings.keep_alive, facts)
+        events = guarded(_framed(run.chunks(first)), facts, _failure)
+        return sse.EventStream(_ended(events, facts), owner.pop_all(), headers)
+
+
+async def _results(choices: Choices, count: int, facts: Facts) -> list[GenerationResult]:
+    """The results of all choices, in their order."""
+    results: dict[int, GenerationResult] = {}
+    while (item := await choices.next_event()) is not None:
+        index, event = item
+        if not isinstance(event, Delta | GenerationStart | PromptProgress):
+            results[index] = note_result(facts, finished(event))
+    if len(results) < count:
+        raise EngineFailure("a request ended without a result")
+    return [results[index] for index in range(count)]
+
+
+async def _framed(chunks: AsyncIterator[JsonDict | None]) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        yield sse.KEEP_ALIVE if chunk is None else sse.event(chunk)
+
+
+def _failure(reply: ErrorReply) -> list[bytes]:
+    return [sse.event(reply.body())]
+
+
+async def _ended(events: AsyncIterator[bytes], facts: Facts) -> AsyncIterator[bytes]:
+    """``events`` and the closing word, once, unless the peer has left."""
+    async for event in events:
+        yield event
+    if facts.get("finish") != "client_gone":
+        yield sse.DONE
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the reader of one choice has seen so far. Times in seconds, of the gateway's clock."""
+
+    start: GenerationStart
+    began: float = field(default_factory=time.monotonic)
+    first: float | None = None
+    tokens: int = 0
+
+    def timings(self) -> JsonDict:
+        now = time.monotonic()
+        first = now if self.first is None else self.first
+        read = self.start.prompt_tokens - self.start.reused_tokens
+        times = pace(read, 1000 * (first - self.began), self.tokens, 1000 * (now - first))
+        return {"cache_n": self.start.reused_tokens, **times}
+
+
+class _Run:
+    """One stream: chunks of all choices as they come, then the usage where it is wanted."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        writer: Writer,
+        body: GenerationFields,
+        keep_alive: float,
+        facts: Facts,
+    ) -> None:
+        self._choices = choices
+        self._writer = writer
+        self._keep_alive = keep_alive
+        self._facts = facts
+        options = body.stream_options
+        self._usage = bool(options and options.include_usage)
+        self._running_usage = bool(options and options.continuous_usage_stats)
+        self._timings = bool(body.timings_per_token)
+        self._reports = bool(body.return_progress)
+        self._seen: dict[int, _Progress] = {}
+        self._results: list[GenerationResult] = []
+
+    async def chunks(self, first: tuple[int, GenerationEvent]) -> AsyncIterator[JsonDict | None]:
+        """All chunks, and None whenever nothing came for a while."""
+        item: tuple[int, GenerationEvent] | None = first
+        while item is not None:
+            for chunk in self._of(*item):
+                yield self._with_counts(chunk) if self._running_usage else chunk
+            while True:
+                try:
+                    item = await self._choices.next_event(self._keep_alive)
+                    break
+                except TimeoutError:
+                    yield None
+        if self._usage:
+            yield self._writer.last() | {"usage": usage_report(self._results)}
+
+    def _of(self, index: int, event: GenerationEvent) -> Iterable[JsonDict]:
+        if isinstance(event, Delta):
+            return self._delta(index, event)
+        if isinstance(event, GenerationStart):
+            return self._start(index, event)
+        if isinstance(event, PromptProgress):
+            return [self._read(index, event)]
+        result = note_result(self._facts, finished(event))
+        self._results.append(result)
+        return [self._writer.closing(index, result)]
+
+    def _start(self, index: int, event: GenerationStart) -> Iterable[JsonDict]:
+        self._seen[index] = _Progress(event)
+        yield self._writer.opening(index)
+        if self._reports:
+            reused = event.reused_tokens
+            yield self._read(
+                index, PromptProgress(done=reused, total=event.prompt_tokens, cached=reused)
+            )
+
+    def _read(self, index: int, event: PromptProgress) -> JsonDict:
+        elapsed = time.monotonic() - self._seen[index].began
+        progress = {
+            "total": event.total,
+            "cache": event.cached,
+            "processed": event.done,
+            "time_ms": 1000 * elapsed,
+        }
+        return self._writer.empty(index) | {"prompt_progress": progress}
+
+    def _delta(self, index: int, event: Delta) -> Iterable[JsonDict]:
+        seen = self._seen[index]
+        seen.tokens += len(event.token_ids)
+        if seen.first is None:
+            seen.first = time.monotonic()
+        chunk = self._writer.delta(index, event)
+        if chunk is None:
+            return ()
+        return [chunk | {"timings": seen.timings()}] if self._timings else [chunk]
+
+    def _with_counts(self, chunk: JsonDict) -> JsonDict:
+        """``chunk`` with the usage of all choices up to it."""
+        seen = self._seen.values()
+        counts = Usage(
+            prompt_tokens=sum(one.start.prompt_tokens for one in seen),
+            completion_tokens=sum(one.tokens for one in seen),
+            cached_tokens=sum(one.start.reused_tokens for one in seen),
+            reasoning_tokens=sum(result.usage.reasoning_tokens for result in self._results),
+        )
+        return chunk | {"usage": usage_of(counts)}

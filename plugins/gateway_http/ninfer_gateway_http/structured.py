@@ -1,0 +1,54 @@
+"""``structured_outputs``, the spelling of constraints that other servers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.contract.requests import PromptInput, ResponseFormat
+from ninfer_core.inputs.fields import Field
+from ninfer_core.inputs.schemas import check_schema
+
+FIELD: Final = "structured_outputs"
+_KINDS: Final[Mapping[str, tuple[Any, type]]] = {
+    "json": ("json_schema", dict),
+    "json_object": ("json_object", bool),
+    "regex": ("regex", str),
+    "choice": ("choice", list),
+    "grammar": ("grammar", str),
+}
+
+
+def with_structure(prompt: PromptInput, wanted: Mapping[str, Any] | None) -> PromptInput:
+    """``prompt`` with the form that ``structured_outputs`` asks for, None for no form.
+
+    Raises InvalidRequest, also beside a ``response_format`` other than text. Whether the form can
+    be enforced is the engine's to say.
+    """
+    given = {name: value for name, value in (wanted or {}).items() if value not in (None, False)}
+    if not given:
+        return prompt
+    if prompt.response_format.kind != "text":
+        raise InvalidRequest(f"{FIELD} and response_format are both given", param=FIELD)
+    return replace(prompt, response_format=_format(given))
+
+
+def _format(given: Mapping[str, Any]) -> ResponseFormat:
+    root = Field(given, FIELD, InvalidRequest)
+    for name in given:
+        if name not in _KINDS:
+            root.child(name).fail("is unknown", f"known: {', '.join(_KINDS)}")
+    if len(given) > 1:
+        root.fail(f"holds {' and '.join(given)}; give one of them")
+    ((name, value),) = given.items()
+    kind, wanted = _KINDS[name]
+    field = root.child(name)
+    field.need(wanted)
+    if name == "json":
+        check_schema(value, field.path)
+    if name == "choice":
+        for text in field.children():
+            text.need(str)
+    return ResponseFormat(kind=kind, value=None if name == "json_object" else value)

@@ -1,0 +1,104 @@
+"""``POST /tokenize`` and ``POST /detokenize``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.inputs import parse_prompt
+from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
+from ninfer_gateway_http.extras import check_extras
+from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.sampling import token_ids
+from ninfer_gateway_http.schema import BODY, Message, Tool
+from ninfer_gateway_http.streams import warning_header
+from ninfer_gateway_http.thinking import thinking_of
+
+router = APIRouter(tags=["tokens"])
+_CHAT_FIELDS: Final = ("messages", "tools")
+
+
+class TokenizeRequest(BaseModel):
+    """Either ``prompt``, a text, or ``messages``, which are rendered as for an answer.
+
+    ``add_special_tokens`` is accepted and changes nothing: the tokenizers of this model family add
+    none. ``parse_special`` false takes spellings of special tokens in ``prompt`` as plain text.
+    """
+
+    model_config = BODY
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    parse_special: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(BaseModel):
+    """Token ids, to be joined into text."""
+
+    model_config = BODY
+
+    tokens: list[int]
+    model: str | None = None
+
+
+@router.post("/tokenize", response_model=None, responses={200: {"model": TokenizeReply}})
+async def tokenize(body: TokenizeRequest, request: Request) -> JSONResponse:
+    """The token ids of a text or of a rendered conversation."""
+    gateway: Gateway = request.app.state.gateway
+    gateway.check_model(body.model)
+    neutral: dict[str, tuple[Any, ...]] = {
+        "add_generation_prompt": (True, False) if body.continue_final_message else (True,)
+    }
+    warnings = check_extras(body.model_extra, refused=neutral, strict=gateway.settings.strict)
+    ids = await asyncio.to_thread(_ids, body, gateway)
+    reply = {
+        "count": len(ids),
+        "max_model_len": gateway.model.max_context,
+        "tokens": ids,
+        "token_strs": _strings(ids, gateway) if body.return_token_strs else None,
+    }
+    return JSONResponse(reply, headers=warning_header(warnings))
+
+
+@router.post("/detokenize", response_model=None, responses={200: {"model": DetokenizeReply}})
+async def detokenize(body: DetokenizeRequest, request: Request) -> JSONResponse:
+    """The text of token ids, special ones spelled out."""
+    gateway: Gateway = request.app.state.gateway
+    gateway.check_model(body.model)
+    warnings = check_extras(body.model_extra, refused={}, strict=gateway.settings.strict)
+    ids = token_ids(body.tokens, gateway.model, "tokens")
+    text = await asyncio.to_thread(gateway.engine.detokenize, ids)
+    return JSONResponse({"prompt": text}, headers=warning_header(warnings))
+
+
+def _ids(body: TokenizeRequest, gateway: Gateway) -> list[int]:
+    if (body.prompt is None) == (body.messages is None):
+        raise InvalidRequest("give either prompt or messages", param="prompt")
+    if body.prompt is not None:
+        return gateway.engine.tokenize(body.prompt, special=body.parse_special is not False)
+    thinking = thinking_of(
+        enable_thinking=body.enable_thinking, template_kwargs=body.chat_template_kwargs
+    )
+    prompt = parse_prompt(
+        body.model_dump(include=set(_CHAT_FIELDS)),
+        chat=thinking.chat(continue_final=bool(body.continue_final_message)),
+    )
+    ids: list[int] = gateway.engine.prepare(prompt).token_ids.tolist()
+    return ids
+
+
+def _strings(ids: Sequence[int], gateway: Gateway) -> list[str]:
+    return [piece.decode(errors="replace") for piece in gateway.engine.token_bytes(ids)]
