@@ -6,7 +6,7 @@ Usage: python bench/profile_round.py --geometry 9b [--weights bf16] [--batch 1] 
 Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
 and traces the device while all of them decode. A round is the kernels from one ``begin_round`` to
 the next; a kernel is told apart by its name and grid. Prints medians over the rounds: kernels by
-their share, and the gaps between them.
+their share, the gaps between them, and how long the device is idle between two rounds.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     ]
     spans = [one[-1]["ts"] + one[-1]["dur"] - one[0]["ts"] for one in alike]
     periods = [after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)]
+    idle = [b[0]["ts"] - max(e["ts"] + e["dur"] for e in a) for a, b in itertools.pairwise(rounds)]
     table = [
         {"kernel": key, "calls": counts[key], "us": round(sum(times), 2)}
         for key, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))
@@ -90,6 +91,8 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "kernels_per_round": usual,
         "span_us": round(statistics.median(spans), 1),
         "period_us": round(statistics.median(periods), 1),
+        "idle_us_p50": round(statistics.median(idle), 2),
+        "idle_us_max": round(max(idle), 2),
         "busy_us": round(sum(row["us"] for row in table), 1),
         "gap_us_median": round(statistics.median(gaps), 3),
         "table": table,
@@ -110,7 +113,12 @@ def main() -> None:
     from ninfer_core.contract.engine import EngineOptions
 
     suffix = "" if options.weights == "bf16" else f":{options.weights}"
-    settings = EngineOptions(devices=("cuda:0",), max_concurrency=options.batch, max_context=4096)
+    settings = EngineOptions(
+        devices=("cuda:0",),
+        max_concurrency=options.batch,
+        max_context=4096,
+        cache_policy="off",
+    )
     with Engine.open(f"geometry:{options.geometry}{suffix}", settings) as engine:
         events = trace(engine, options.batch, options.prompt, options.rounds)
     report = {"geometry": options.geometry, "weights": options.weights, "batch": options.batch}
