@@ -1,133 +1,39 @@
-"""The application: routes, rules for every route, and failures in the dialect of the route."""
+"""The application: routes, and rules for every route."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from fastapi import FastAPI
 
 from ninfer_core import __version__
 from ninfer_core.contract.engine import EngineLike
-from ninfer_core.errors import NinferError
-from ninfer_gateway_http.anthropic.errors import in_dialect
 from ninfer_gateway_http.anthropic.routes import router as messages
-from ninfer_gateway_http.bridge import ClientGone
 from ninfer_gateway_http.chat import router as chat
-from ninfer_gateway_http.errors import ErrorReply, error_reply
+from ninfer_gateway_http.completions import router as completions
+from ninfer_gateway_http.documents import ERRORS
+from ninfer_gateway_http.failures import add_failures
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.middleware import ApiKey, BodyLimit, RequestLog
+from ninfer_gateway_http.models import router as models
 from ninfer_gateway_http.settings import ServerSettings
-
-models = APIRouter()
-_UNREADABLE: Final = "the body cannot be read: send JSON in UTF-8, not nested beyond reason"
-_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+from ninfer_gateway_http.tokenize import router as tokens
 
 
 def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> FastAPI:
     """The ASGI application that serves ``engine``; the caller closes the engine."""
     settings = settings or ServerSettings()
-    app = FastAPI(title="NInfer", version=__version__)
+    app = FastAPI(title="NInfer", version=__version__, responses=ERRORS)
     app.state.gateway = Gateway(engine, settings)
     app.state.started = int(time.time())
     app.include_router(chat)
+    app.include_router(completions)
     app.include_router(messages)
+    app.include_router(tokens)
     app.include_router(models)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     if settings.api_keys:
         app.add_middleware(ApiKey, keys=settings.api_keys)
     app.add_middleware(RequestLog)
-    app.add_exception_handler(RequestValidationError, _invalid_body)
-    app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(ClientGone, _client_gone)
-    app.add_exception_handler(NinferError, _failure)
+    add_failures(app)
     return app
-
-
-@models.get("/health")
-async def health(request: Request) -> JSONResponse:
-    """200 while the engine accepts requests, else 503 with its state and the reason.
-
-    ``running`` counts the requests that are being answered.
-    """
-    gateway: Gateway = request.app.state.gateway
-    availability = gateway.engine.availability()
-    body: dict[str, Any] = {
-        "status": "ok" if availability.ready else availability.state.value,
-        "running": gateway.open_requests,
-    }
-    if availability.reason:
-        body["reason"] = availability.reason
-    return JSONResponse(body, 200 if availability.ready else 503)
-
-
-@models.get("/v1/models")
-async def list_models(request: Request) -> dict[str, Any]:
-    """The one model that is served."""
-    return {"object": "list", "data": [_model(request)]}
-
-
-@models.get("/v1/models/{model:path}")
-async def get_model(model: str, request: Request) -> dict[str, Any]:
-    """The served model, by its name."""
-    request.app.state.gateway.check_model(model)
-    return _model(request)
-
-
-def _model(request: Request) -> dict[str, Any]:
-    gateway: Gateway = request.app.state.gateway
-    return {
-        "id": gateway.name,
-        "object": "model",
-        "created": request.app.state.started,
-        "owned_by": "ninfer",
-        "max_model_len": gateway.model.max_context,
-    }
-
-
-def _send(reply: ErrorReply, request: Request) -> Response:
-    reply = in_dialect(reply, request.scope)
-    return JSONResponse(reply.body(), reply.status, headers=reply.headers)
-
-
-async def _failure(request: Request, error: Exception) -> Response:
-    return _send(error_reply(error), request)
-
-
-async def _client_gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = _CODES.get(error.status_code, "invalid_request")
-    message = _UNREADABLE if error.status_code == 400 else str(error.detail)
-    return _send(ErrorReply(status=error.status_code, message=message, code=code), request)
-
-
-async def _invalid_body(request: Request, error: Exception) -> Response:
-    """A body that is not JSON, or a field of the wrong type: 400 with the field's name."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        message = f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}"
-        return _send(ErrorReply(status=400, message=message, code="invalid_json"), request)
-    param = _field(first["loc"][1:]) or None
-    if param is None and "json" not in request.headers.get("content-type", ""):
-        message = "the body is not taken as JSON; send the header content-type: application/json"
-        return _send(ErrorReply(status=400, message=message, code="invalid_request"), request)
-    message = f"{param or 'body'}: {first['msg'][0].lower()}{first['msg'][1:]}"
-    return _send(
-        ErrorReply(status=400, message=message, code="invalid_request", param=param), request
-    )
-
-
-def _field(path: Sequence[str | int]) -> str:
-    """``messages[0].role`` for ("messages", 0, "role"); names of a union's types are left out."""
-    places = (part for part in path if part != "str" and not str(part).endswith("]"))
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in places)
-    return "".join(parts).removeprefix(".")
