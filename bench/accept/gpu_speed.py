@@ -1,4 +1,4 @@
-"""Stage `speed`: `ninfer bench` for each geometry and weight format."""
+"""Stage `speed`: `ninfer bench` for each geometry and weight format, and of long prompts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from typing import Any
 
 from _stage import Facts, Stage, outcome_of
 
+FLOORS = {
+    "27b bf16": {"share": 0.65, "prefill": 7e3},
+    "9b bf16": {"share": 0.60, "prefill": 22e3},
+    "4b bf16": {"share": 0.45, "prefill": 30e3},
+    "0.8b bf16": {"share": 0.20, "prefill": 60e3},
+    "27b fp8": {"rate": 95.0},
+    "27b q4": {"rate": 130.0},
+}
+"""Least share of roofline, tokens a second of one request, and of a prompt of 8,192 tokens."""
+
+HOST = {1: 250.0, 8: 400.0}
+"""Most microseconds of the host in a decode round, by requests."""
+
+LONG, LONGEST = 8192, 131072
+FURTHER = 0.15
+"""Decode after LONGEST tokens may reach so much less of the roofline than after 512."""
+
 TINY = ["demo", "--prompt", "16", "--rounds", "4", "--batch", "1"]
 
 
@@ -19,9 +36,45 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
         return
     for geometry in asked.geometry:
         for weights in asked.weights:
-            options = ["--geometry", geometry, "--weights", weights, "--batch", asked.batch]
-            run = partial(bench, [*options, "--device", asked.device], 400)
-            stage.run(f"{geometry} {weights}", run)
+            name = f"{geometry} {weights}"
+            options = ["--geometry", geometry, "--weights", weights, "--device", asked.device]
+            short: dict[str, float] = {}
+            run = partial(decode, [*options, "--batch", asked.batch], name, short)
+            stage.run(f"decode, {name}", run)
+            if weights == "bf16":
+                stage.run(f"long prompts, {name}", partial(long_prompts, options, name, short))
+
+
+def decode(options: list[str], name: str, short: dict[str, float]) -> Facts:
+    """Prompts of 512 tokens; the share of one request goes into ``short``."""
+    facts = bench(options, 400)
+    floor = FLOORS.get(name, {})
+    for run in facts["measured"]["runs"] if facts["passed"] else ():
+        batch, rate = run["batch"], run["decode_tokens_per_second"]
+        if batch == 1:
+            short["share"] = run["roofline_share"]
+            facts["rate"] = rate
+            facts["passed"] &= rate >= floor.get("rate", 0.0)
+        facts[f"share {batch}"] = run["roofline_share"]
+        facts[f"host {batch}"] = run["host_us"]["host"]
+        facts["passed"] &= run["roofline_share"] >= floor.get("share", 0.0)
+        facts["passed"] &= run["host_us"]["host"] <= HOST.get(batch, 400.0)
+    return facts
+
+
+def long_prompts(options: list[str], name: str, short: dict[str, float]) -> Facts:
+    """Prompts of 8,192 and of 131,072 tokens, one at a time, in chunks of 8,192."""
+    lengths = f"{LONG},{LONGEST}"
+    facts = bench([*options, "--prompt", lengths, "--prefill-chunk", str(LONG)], 500)
+    if facts["passed"]:
+        prefill, far = facts["measured"]["runs"]
+        facts["prefill"] = prefill["prefill_tokens_per_second"]
+        facts["prefill far"] = far["prefill_tokens_per_second"]
+        facts["share far"] = far["roofline_share"]
+        facts["passed"] &= facts["prefill"] >= FLOORS.get(name, {}).get("prefill", 0.0)
+        if short:
+            facts["passed"] &= facts["share far"] >= short["share"] - FURTHER
+    return facts
 
 
 def bench(options: list[str], timeout: float) -> Facts:

@@ -163,13 +163,13 @@ def test_prompts_differ_and_repeat():
 
 
 def test_one_object_of_a_whole_run(bench):
-    args = "demo --device cpu --batch 1,2 --prompt 16 --new 8 --json".split()
+    args = "demo --device cpu --batch 1,2 --prompt 16,30 --new 8 --json".split()
     done = bench(*args)
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["model"], report["devices"]) == ("demo", ["cpu"])
     assert report["setting"] == {
-        "prompt": 16, "rounds": 256, "prefill_chunk": 1024, "kv_format": "fp32",
+        "prompts": [16, 30], "rounds": 256, "prefill_chunk": 1024, "kv_format": "fp32",
         "max_context": 8192, "max_concurrency": 2,
     }  # fmt: skip
     assert report["read_bandwidth"] is None
@@ -177,7 +177,8 @@ def test_one_object_of_a_whole_run(bench):
     assert report["memory"]["bytes"]["weights"] > 0
     assert report["load_seconds"] > 0
     assert {"date", "python", "versions", "devices"} <= report["conditions"].keys()
-    assert [run["batch"] for run in report["runs"]] == [1, 2]
+    cuts = [(run["prompt_tokens"], run["batch"]) for run in report["runs"]]
+    assert cuts == [(16, 1), (16, 2), (30, 1), (30, 2)]
     for run in report["runs"]:
         assert run["new_tokens"] == 8
         assert 1 <= run["rounds"] <= 7
@@ -185,9 +186,9 @@ def test_one_object_of_a_whole_run(bench):
         assert 0 < run["round_ms"]["p50"] <= run["round_ms"]["p99"]
         assert run["decode_tokens_per_second"] > 0
         assert run["host_us"]["host"] > 0
-        assert 16 < run["mean_context"] < 24
+        assert 0 < run["mean_context"] - run["prompt_tokens"] < 8
         assert run["bytes_per_round"] is run["roofline_share"] is None
-    assert len(report["notes"]) == 2
+    assert len(report["notes"]) == 4
     assert "256 were asked for" in report["notes"][0]
 
 
@@ -204,6 +205,8 @@ def test_rounds_that_were_asked_for_are_measured(bench):
         ("demo --batch 0", "--batch is '0' (give numbers from 1 to 8"),
         ("demo --batch 1,9", "--batch is '1,9'"),
         ("demo --batch two", "--batch is 'two'"),
+        ("demo --prompt 5,0", "--prompt is '5,0' (give numbers from 1 on"),
+        ("demo --prompt long", "--prompt is 'long'"),
         ("demo --geometry 9b", "MODEL demo and --geometry 9b are two models"),
         ("--weights q4", "--weights needs --geometry"),
         ("--geometry 3b", "geometry '3b' is unknown (choose one of 0.8b, 2b, 4b, 9b, 27b)"),

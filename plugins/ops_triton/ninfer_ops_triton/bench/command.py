@@ -41,7 +41,9 @@ class LoadGroup:
     batch: Annotated[
         str, typer.Option(metavar="B,B,...", help="Requests at once, one run for each number.")
     ] = "1"
-    prompt: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each prompt.")] = 512
+    prompt: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Tokens of each prompt, runs for each number.")
+    ] = "512"
     new: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens of each answer; else as --rounds needs."),
@@ -71,7 +73,7 @@ class LoadGroup:
                 raise UsageError(f"--peer {name} is unknown", hint=f"known: {', '.join(NAMES)}")
         return Setting(
             batches=batches(self.batch),
-            prompt=self.prompt,
+            lengths=lengths(self.prompt),
             new=self.new,
             rounds=self.rounds,
             device=self.device,
@@ -83,15 +85,27 @@ class LoadGroup:
 
 def batches(text: str) -> tuple[int, ...]:
     """``1,2,8`` as numbers, each once, in order. Raises UsageError."""
-    try:
-        numbers = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        numbers = ()
+    numbers = _numbers(text)
     if not numbers or not all(1 <= number <= MAX_CONCURRENCY for number in numbers):
         raise UsageError(
             f"--batch is {text!r}", hint=f"give numbers from 1 to {MAX_CONCURRENCY}, such as 1,2,4"
         )
     return numbers
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """As :func:`batches`, of any numbers from 1 on. Raises UsageError."""
+    numbers = _numbers(text)
+    if not numbers or min(numbers) < 1:
+        raise UsageError(f"--prompt is {text!r}", hint="give numbers from 1 on, such as 512,8192")
+    return numbers
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        return ()
 
 
 class BenchCommand(TyperCommand):
@@ -126,8 +140,8 @@ def bench(
 ) -> None:
     """Measure prompts and answers through the engine: times, rates, host time, share of roofline.
 
-    For each number of requests all prompts are submitted at once and answered greedily. Prompts are
-    random tokens and are run, never filled in.
+    For each length of prompts and each number of requests, all prompts are submitted at once and
+    answered greedily. Prompts are random tokens and are run, never filled in.
     """
     with reported(debug=debug, as_json=as_json, flags=_FLAGS):
         setting, model = load.to_setting(), chosen.name()

@@ -29,10 +29,11 @@ _MARGIN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is measured. ``new`` None means as many tokens as ``rounds`` full rounds need."""
+    """What is measured: each of ``batches`` with prompts of each of ``lengths``. ``new`` None means
+    as many tokens as ``rounds`` full rounds need."""
 
     batches: tuple[int, ...]
-    prompt: int
+    lengths: tuple[int, ...]
     new: int | None
     rounds: int
     device: str
@@ -40,17 +41,17 @@ class Setting:
     prefill_chunk: int
     peers: tuple[str, ...]
 
-    def new_tokens(self, batch: int) -> int:
+    def new_tokens(self, batch: int, length: int) -> int:
         """Requests begin one after another, and those that began first also end first."""
         if self.new is not None:
             return self.new
-        chunks = -(-self.prompt // self.prefill_chunk)
+        chunks = -(-length // self.prefill_chunk)
         return self.rounds + _MARGIN + (batch - 1) * (chunks + 1)
 
     def engine_options(self, host: PluginHost) -> EngineOptions:
         """The context that any engine gets by itself, or as much as is needed."""
-        most = max(self.batches)
-        needed = self.prompt + self.new_tokens(most) + 1
+        most, longest = max(self.batches), max(self.lengths)
+        needed = longest + self.new_tokens(most, longest) + 1
         return EngineOptions(
             devices=(self.device,),
             plugins=host.selection.requested,
@@ -104,13 +105,17 @@ class Session:
         traffic = None
         if on_gpu:
             traffic = traffic_of(self._artifact, self._host, kv_format, summary.vocab_size)
-        runs = [self._batch(engine, batch, traffic) for batch in self._setting.batches]
+        runs = [
+            self._run(engine, batch, length, traffic)
+            for length in self._setting.lengths
+            for batch in self._setting.batches
+        ]
         return {
             "bench": "decode",
             "model": summary.name,
             "devices": list(summary.devices),
             "setting": {
-                "prompt": self._setting.prompt,
+                "prompts": self._setting.lengths,
                 "rounds": self._setting.rounds,
                 "prefill_chunk": summary.prefill_chunk,
                 "kv_format": kv_format,
@@ -126,15 +131,16 @@ class Session:
             "conditions": conditions(summary.devices),
         }
 
-    def _batch(self, engine: Engine, batch: int, traffic: Traffic | None) -> Json:
+    def _run(self, engine: Engine, batch: int, length: int, traffic: Traffic | None) -> Json:
         """One run that is not counted, then one that is."""
         setting, vocabulary = self._setting, engine.load_summary().vocab_size
-        warm = min(setting.prompt, _WARM_CHUNKS * setting.prefill_chunk)
+        new = setting.new_tokens(batch, length)
+        warm = min(length, _WARM_CHUNKS * setting.prefill_chunk)
         drive(engine, prompts(batch, warm, vocabulary, 2 * batch), 8, self._interrupt.check)
-        ids = prompts(batch, setting.prompt, vocabulary, 2 * batch + 1)
-        run = drive(engine, ids, setting.new_tokens(batch), self._interrupt.check)
+        ids = prompts(batch, length, vocabulary, 2 * batch + 1)
+        run = drive(engine, ids, new, self._interrupt.check)
         measured = figures(run, traffic)
-        measured["new_tokens"] = setting.new_tokens(batch)
+        measured["new_tokens"] = new
         if measured["rounds"] < setting.rounds:
             self._notes.append(
                 f"batch {batch}: {measured['rounds']} consecutive rounds of all rows, "
@@ -167,7 +173,7 @@ class Session:
             "config": config.get("text_config") or config,
             "device": report["devices"][0],
             "batches": self._setting.batches,
-            "prompt": self._setting.prompt,
+            "prompt": self._setting.lengths[0],
             "new": self._setting.new or self._setting.rounds,
         }
         return measure_peer(name, task)

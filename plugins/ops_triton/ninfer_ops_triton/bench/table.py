@@ -26,12 +26,13 @@ _ROWS: tuple[tuple[str, Callable[[Json], Any]], ...] = (
 
 
 def print_report(report: Json) -> None:
-    """Figures of every batch beside each other, then what holds for all."""
+    """Figures of every run beside each other, then what holds for all."""
     console = Console()
     table = Table(title=f"{report['model']} on {', '.join(report['devices'])}")
     table.add_column("batch")
     for run in report["runs"]:
         table.add_column(str(run["batch"]), justify="right")
+    table.add_row("tokens of a prompt", *(f"{run['prompt_tokens']:,}" for run in report["runs"]))
     for label, value in _ROWS:
         table.add_row(label, *(value(run) for run in report["runs"]))
     console.print(table)
@@ -43,7 +44,7 @@ def _lines(report: Json) -> list[str]:
     setting = report["setting"]
     memory = report["memory"]["bytes"]
     lines = [
-        f"prompts of {setting['prompt']} tokens, keys and values in {setting['kv_format']}, "
+        f"keys and values in {setting['kv_format']}, chunks of {setting['prefill_chunk']} tokens, "
         f"loaded in {report['load_seconds']:.1f} s",
         "memory: " + ", ".join(f"{name} {size / 1e9:.3f} GB" for name, size in memory.items()),
     ]
