@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from dataclasses import replace
 
@@ -214,44 +213,6 @@ def test_fields_reach_the_engine(server):
     assert options.consumer is ConsumerMode.AGGREGATE
     assert prompt.chat.thinking is True
     assert not prompt.chat.continue_final
-
-
-@pytest.mark.parametrize(
-    ("thinking", "on"),
-    [({"type": "disabled"}, False), ({"type": "adaptive"}, True), (None, None)],
-)
-def test_thinking_is_turned_on_and_off(server, thinking, on):
-    assert post(server, thinking=thinking, stream=True).status == 200
-    [(prompt, options)] = server.engine.requests
-    # The scripted engine has no template that reads a switch, so nothing is asked of it unasked.
-    assert prompt.chat.thinking is on
-    assert options.thinking_budget is None
-    assert options.sampling.temperature == 0.5
-    assert options.consumer is ConsumerMode.STREAMING
-
-
-def test_an_omitted_thought_comes_back_through_its_signature(server):
-    server.engine.script = always(Reply.of("4", reasoning="2+2"))
-    client = client_of(server)
-    fields = BASE | {"thinking": {"type": "adaptive", "display": "omitted"}}
-    whole = client.messages.create(**fields)
-    with client.messages.stream(**fields) as stream:
-        streamed = stream.get_final_message()
-    assert whole.content[0].thinking == streamed.content[0].thinking == ""
-    assert whole.content[0].signature == streamed.content[0].signature != ""
-    turns = [*HELLO, whole.to_param(), *HELLO]
-    server.engine.requests.clear()
-    client.messages.create(**BASE | {"messages": turns})
-    assert server.engine.requests[0][0].messages[1]["reasoning_content"] == "2+2"
-
-
-def test_a_foreign_signature_is_no_thought(server):
-    for signature in ("EqQBCkYIBxgC", "no base64!", base64.b64encode(b"other").decode()):
-        block = {"type": "thinking", "thinking": "", "signature": signature}
-        turns = [*HELLO, {"role": "assistant", "content": [block]}, *HELLO]
-        server.engine.requests.clear()
-        assert post(server, messages=turns).status == 200
-        assert server.engine.requests[0][0].messages[1]["reasoning_content"] == ""
 
 
 def test_a_token_without_text_makes_no_event(server):

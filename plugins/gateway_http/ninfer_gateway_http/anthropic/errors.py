@@ -28,6 +28,7 @@ _TYPES: Final = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_RETRY_AFTER: Final = {503: "5", 529: "1"}
 _SPELLINGS: Final = (
     (re.compile(r"\bchat\.thinking\b"), "thinking"),
     (re.compile(r"\bchat\.effort\b"), "output_config.effort"),
@@ -35,7 +36,7 @@ _SPELLINGS: Final = (
     (re.compile(r"\bmax_new_tokens\b"), "max_tokens"),
     (re.compile(r"\bthinking_budget\b"), "thinking.budget_tokens"),
     (re.compile(r"(tools\[\d+\])\.function\.parameters\b"), r"\1.input_schema"),
-    (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"(tools\[\d+\]|tool_choice)\.function\b"), r"\1"),
     (re.compile(r"\bresponse_format(\.json_schema)?\b"), "output_config.format"),
 )
 
@@ -55,8 +56,6 @@ def own_names() -> Iterator[None]:
     except RequestError as error:
         error.message = spelled(error.message)
         error.param = error.param and spelled(error.param)
-        if error.param == "stop":
-            error.param = "stop_sequences"
         raise
 
 
@@ -65,6 +64,11 @@ class EnvelopeReply(ErrorReply):
     """A failure as Anthropic's clients read it; details have the code and the field's name."""
 
     request_id: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        retry = _RETRY_AFTER.get(self.status)
+        return {"retry-after": retry} if retry else {}
 
     def body(self) -> dict[str, Any]:
         default = "api_error" if self.status >= 500 else "invalid_request_error"

@@ -81,10 +81,17 @@ def to_options(request: MessagesRequest, asked: Asked, model: LoadSummary) -> Ge
             model, temperature=request.temperature, top_p=request.top_p, top_k=request.top_k
         ),
         max_new_tokens=request.max_tokens,
-        stop=stop_strings(request.stop_sequences, "stop_sequences"),
+        stop=_stop(request.stop_sequences or []),
         thinking_budget=asked.thinking.budget,
         consumer=ConsumerMode.STREAMING if request.stream else ConsumerMode.AGGREGATE,
     )
+
+
+def _stop(sequences: list[str]) -> tuple[str, ...]:
+    if "" in sequences:
+        place = f"stop_sequences[{sequences.index('')}]"
+        raise InvalidRequest(f"{place} is empty", param=place)
+    return stop_strings(sequences, "stop_sequences")
 
 
 def _check_label(model: str) -> None:
