@@ -210,10 +210,10 @@ def _artifact_path(source: str | Path, host: PluginHost) -> Path:
 
 
 def _budget(artifact: Artifact, options: EngineOptions, *, keeps: bool) -> Budget:
-    """``keeps``: the cache policy keeps checkpoints, each lane then adds a state slot for one."""
+    """``keeps``: the cache policy keeps checkpoints, and the planner finds room for them."""
     slots = options.extra_state_slots
-    if slots is None:
-        slots = options.max_concurrency if keeps else 0
+    if slots is None and not keeps:
+        slots = 0
     return Budget(
         max_context=context_of(artifact, options),
         max_concurrency=options.max_concurrency,

@@ -49,8 +49,8 @@ class Watch:
         return self.runs.get(id(prepared)) or Run(prepared, 0, None)
 
     def _watch_units(self, units: Any) -> None:
-        admit, executor = units.admit, units._forwards._executor
-        chunk = executor.chunk
+        admit, runner = units.admit, _chunks_of(units)
+        chunk = getattr(runner, name := "run" if hasattr(runner, "run") else "chunk")
 
         def watched_admit(sequence: Any) -> None:
             prepared = sequence.request.prepared
@@ -61,11 +61,12 @@ class Watch:
             self.runs[id(prepared)] = Run(prepared, sequence.frontier, trail)
             admit(sequence)
 
-        def watched_chunk(sequence: Any, tokens: list[int]) -> Any:
+        def watched_chunk(sequence: Any, tokens: list[int], *places: Any) -> Any:
             self.of(sequence.request.prepared).computed += len(tokens)
-            return chunk(sequence, tokens)
+            return chunk(sequence, tokens, *places)
 
-        units.admit, executor.chunk = watched_admit, watched_chunk
+        units.admit = watched_admit
+        setattr(runner, name, watched_chunk)
 
     def _watch_launches(self, program: Any) -> None:
         sequences = program._contexts.sequences
@@ -87,9 +88,11 @@ class Watch:
 
 
 @contextmanager
-def open_watched(watch: Watch, *, keeps: bool = True, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """The demo model, split at restore points either way, and its Program. Without ``keeps``
-    nothing is ever adopted or kept."""
+def open_watched(
+    watch: Watch, *, keeps: bool = True, model: str = "demo", **options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """The demo model, or ``model``, split at restore points either way, and its Program. Without
+    ``keeps`` nothing is ever adopted or kept."""
     from ninfer_core import Engine
     from ninfer_core.instance import instance_factory
 
@@ -105,7 +108,7 @@ def open_watched(watch: Watch, *, keeps: bool = True, **options: Any) -> Iterato
         **options,
     }
     chosen = EngineOptions(**settings)
-    inner = instance_factory("demo", chosen)
+    inner = instance_factory(model, chosen)
     programs: list[Any] = []
 
     def factory() -> Any:
@@ -114,5 +117,12 @@ def open_watched(watch: Watch, *, keeps: bool = True, **options: Any) -> Iterato
         watch.attach(programs[0])
         return opened if keeps else replace(opened, cache_policy=OffPolicy())
 
-    with Engine.open("demo", chosen, factory=factory) as engine:
+    with Engine.open(model, chosen, factory=factory) as engine:
+        watch.runs.clear()
         yield engine, programs[0]
+
+
+def _chunks_of(units: Any) -> Any:
+    """What runs chunks of prompts: on a device with a queue, or on the CPU."""
+    queued = getattr(units, "_chunks", None)
+    return queued if queued is not None else units._forwards._executor

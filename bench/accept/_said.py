@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,8 @@ class Said:
     turn_end: int
     line_feed: int
     roles: tuple[int, int]
-    _sequences: list[Any] = field(default_factory=list)
+    _sequences: list[bytes] = field(default_factory=list)
+    """Sorted, so that the one that shares most with another stands beside it."""
     _beginnings: set[bytes] = field(default_factory=set)
 
     @classmethod
@@ -39,14 +41,16 @@ class Said:
         if closed and closed[-1] == self.turn_end:
             closed.append(self.line_feed)
         sequence = np.concatenate([prompt, np.asarray(closed, dtype=np.int32)])
-        self._sequences.append(sequence)
+        insort(self._sequences, sequence.tobytes())
         ends = [*self._boundaries(sequence), len(sequence)]
         self._beginnings.update(sequence[:end].tobytes() for end in ends)
 
-    def places(self, prompt: Any) -> tuple[int, bool, int]:
-        """``boundary``, ``edit`` and ``shared`` of a :class:`Turn`."""
+    def places(self, prompt: Any, beside: Sequence[Any] = ()) -> tuple[int, bool, int]:
+        """``boundary``, ``edit`` and ``shared`` of a :class:`Turn`; what is asked ``beside`` it may
+        be shared as soon as it is read."""
         boundary = self.boundary(prompt)
-        return boundary, self.edit(prompt, boundary), self.shared(prompt)
+        shared = max([self.shared(prompt), *(_common(prompt, other) for other in beside)])
+        return boundary, self.edit(prompt, boundary), shared
 
     def boundary(self, prompt: Any) -> int:
         """The last message boundary of ``prompt`` up to which something earlier equals it."""
@@ -62,7 +66,9 @@ class Said:
 
     def shared(self, prompt: Any) -> int:
         """Tokens that ``prompt`` has in common with something earlier."""
-        return max((_common(prompt, earlier) for earlier in self._sequences), default=0)
+        place = bisect_left(self._sequences, prompt.tobytes())
+        beside = self._sequences[max(0, place - 1) : place + 1]
+        return max((_common(prompt, np.frombuffer(b, np.int32)) for b in beside), default=0)
 
     def _boundaries(self, sequence: Any) -> list[int]:
         return [int(at) for at in np.flatnonzero(sequence == self.turn_start) if at > 0]

@@ -18,12 +18,13 @@ CHECKPOINT = Path(__file__).parents[2] / "plugins" / "demo_model" / "checkpoint"
 
 
 def open_demo(**options: Any) -> AbstractContextManager[Any]:
-    """The demo model behind an in-process engine on the CPU."""
+    """The demo model behind an in-process engine on the CPU, which keeps no contexts."""
     from ninfer_core import Engine
     from ninfer_demo_model.source import resolve
 
     settings = {"devices": ("cpu",), "max_concurrency": 8, "max_pending": 256, **options}
-    return Engine.open(resolve(), EngineOptions(queue_timeout=None, **settings))
+    settings = {"cache_policy": "off", "queue_timeout": None, **settings}
+    return Engine.open(resolve(), EngineOptions(**settings))
 
 
 def conditions() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Conversations over kept contexts: what is read again, and whether answers stay the same.
 
 Usage: python bench/accept/conversations.py [--conversations 500] [--turns 6] [--seed 0]
+       [--device cpu] [--model demo] [--batch 20]
 
 Each follow-up may launch the prompt rows behind the last message boundary that it shares with any
 earlier prompt and answer, and 64 more. Tokens, log-probabilities, text and calls must equal those
@@ -12,6 +13,7 @@ executes that very way from the root. Prints one JSON object.
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,7 +32,10 @@ from ninfer_core.contract.requests import CacheMode, GenerationOptions
 SLACK = 64
 LANES = 8
 BATCH = 20
-"""Conversations per engine: so many that the stores hold all that they leave."""
+"""Conversations per engine, whose stores hold all that they leave."""
+
+SLOTS, TOKENS = 25, 8192
+"""State slots, and tokens of context memory, for all that a conversation leaves."""
 
 
 @dataclass(slots=True)
@@ -87,7 +92,7 @@ def _wave(engine: Any, watch: Watch, said: Said, asks: dict[int, Ask]) -> list[T
     """Ask all at once; what they say counts as earlier from the next wave on."""
     prepared = {number: engine.prepare(ask.prompt) for number, ask in asks.items()}
     ids = {number: prompt.token_ids for number, prompt in prepared.items()}
-    shared = {number: said.places(ids[number]) for number in asks}
+    shared = {n: said.places(ids[n], [ids[m] for m in asks if m != n]) for n in asks}
     handles = {n: engine.submit(prepared[n], options_of(ask)) for n, ask in asks.items()}
     for number, ask in asks.items():
         if ask.cancel_after is not None:
@@ -175,11 +180,11 @@ def judge_rows(turns: Iterable[Turn], verdict: Verdict) -> None:
             verdict.fault("shared what is not equal", turn, cached=cached, shared=turn.shared)
 
 
-def judge_answers(turns: Sequence[Turn], verdict: Verdict) -> None:
+def judge_answers(turns: Sequence[Turn], verdict: Verdict, **place: Any) -> None:
     """Against prompts from the root at their own splits, and where the spans differ, at those that
     lie behind the adopted state."""
     cold = Watch()
-    references = _from_root(cold, turns)
+    references = _from_root(cold, turns, **place)
     for turn, reference in zip(turns, references, strict=True):
         if not turn.run.spans or turn.run.spans == cold.of(turn.prepared).spans:
             verdict.counts["same splits"] += 1
@@ -191,12 +196,12 @@ def judge_answers(turns: Sequence[Turn], verdict: Verdict) -> None:
                 turn.result.token_ids != reference.token_ids[: len(turn.result.token_ids)]
             )
     others = [turn for turn in turns if turn.run.spans != cold.of(turn.prepared).spans]
-    _judge_other_ways([turn for turn in others if turn.run.spans], verdict)
+    _judge_other_ways([turn for turn in others if turn.run.spans], verdict, **place)
 
 
-def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict) -> None:
+def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict, **place: Any) -> None:
     again = Watch(ways={id(turn.prepared): turn.run for turn in turns})
-    for turn, reference in zip(turns, _from_root(again, turns), strict=True):
+    for turn, reference in zip(turns, _from_root(again, turns, **place), strict=True):
         verdict.counts["steps among spans"] += any(span.stepped for span in turn.run.spans)
         if again.of(turn.prepared).spans != turn.run.spans:
             verdict.fault("the reference went another way", turn)
@@ -204,23 +209,25 @@ def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict) -> None:
             verdict.fault("answer by its spans", turn, got=turn.result.text, wanted=reference.text)
 
 
-def _from_root(watch: Watch, turns: Sequence[Turn]) -> list[GenerationResult]:
+def _from_root(watch: Watch, turns: Sequence[Turn], **place: Any) -> list[GenerationResult]:
     if not turns:
         return []
-    with open_watched(watch, keeps=False, max_concurrency=LANES) as (engine, _):
+    with open_watched(watch, keeps=False, max_concurrency=LANES, **place) as (engine, _):
         handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
         return [handle.result(600) for handle in handles]
 
 
 def judged(led: Sequence[Talk], **options: Any) -> Verdict:
-    """Lead the conversations in one engine and judge every request."""
+    """Lead the conversations in one engine and judge every request. ``devices`` and ``model`` of
+    ``options`` are those of the references, too."""
     watch, verdict = Watch(), Verdict()
     with open_watched(watch, max_concurrency=LANES, **options) as (engine, program):
         turns = lead(engine, watch, led)
         program.check()
         stats = engine.stats()
     judge_rows(turns, verdict)
-    judge_answers(turns, verdict)
+    place = {name: options[name] for name in ("devices", "model") if name in options}
+    judge_answers(turns, verdict, **place)
     if stats.reclaimed or stats.cached_tokens != sum(t.result.usage.cached_tokens for t in turns):
         verdict.faults.append({"fault": "stats", "reclaimed": stats.reclaimed})
     verdict.counts["captures"] += stats.captures
@@ -228,11 +235,13 @@ def judged(led: Sequence[Talk], **options: Any) -> Verdict:
     return verdict
 
 
-def in_batches(count: int, seed: int, turns: Callable[[int], int]) -> Verdict:
+def in_batches(
+    count: int, seed: int, turns: Callable[[int], int], batch: int = BATCH, **place: Any
+) -> Verdict:
     """Every batch in an engine of its own."""
-    whole = Verdict()
-    for first in range(0, count, BATCH):
-        part = judged(talks(first, min(BATCH, count - first), seed, turns))
+    whole, room = Verdict(), {"extra_state_slots": SLOTS * batch, "kv_tokens": TOKENS * batch}
+    for first in range(0, count, batch):
+        part = judged(talks(first, min(batch, count - first), seed, turns), **room, **place)
         whole.faults += [{"batch": first, **fault} for fault in part.faults]
         whole.counts.update(part.counts)
     return whole
@@ -243,9 +252,16 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=500)
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    verdict = in_batches(args.conversations, args.seed, lambda index: args.turns)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="demo", help="a source, an artifact or a directory")
+    parser.add_argument("--batch", type=int, default=BATCH, help="conversations per engine")
+    args, started = parser.parse_args(), time.monotonic()
+    place = {"devices": (args.device,), "model": args.model}
+    verdict = in_batches(
+        args.conversations, args.seed, lambda index: args.turns, args.batch, **place
+    )
     report = {"accept": "conversations", **vars(args), "kinds": list(KINDS)}
+    report["seconds"] = round(time.monotonic() - started, 1)
     report |= {"counts": dict(verdict.counts), "faults": verdict.faults}
     print_report(report, not verdict.faults)
 

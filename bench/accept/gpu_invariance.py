@@ -49,7 +49,7 @@ def compare(model: str | Path, device: str, make: Any, seed: int, kv: str | None
     another order."""
     options = EngineOptions(
         devices=(device,), max_concurrency=8, max_pending=64, max_context=4096,
-        queue_timeout=None, kv_format=kv,
+        queue_timeout=None, kv_format=kv, cache_policy="off",
     )  # fmt: skip
     with Engine.open(model, options) as engine:
         asked = make(engine.load_summary().vocab_size)

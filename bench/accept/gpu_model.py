@@ -62,7 +62,8 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def opened(path: str | Path, device: str, **options: Any) -> Iterator[Engine]:
-    settings = {"max_concurrency": 8, "max_pending": 4096, "queue_timeout": None} | options
+    settings: dict[str, Any] = {"max_concurrency": 8, "max_pending": 4096, "queue_timeout": None}
+    settings |= {"cache_policy": "off"} | options
     with Engine.open(path, EngineOptions(devices=(device,), **settings)) as engine:
         yield engine
 

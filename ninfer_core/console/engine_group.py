@@ -44,11 +44,11 @@ class EngineGroup:
         int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
     ] = 1024
     cache: Annotated[
-        str, typer.Option(metavar="off|reuse", help="Policy of the context cache.")
-    ] = "off"
+        str, typer.Option(metavar="reuse|off", help="Policy of the context cache.")
+    ] = "reuse"
     cache_slots: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="State slots for kept contexts; else one a request."),
+        typer.Option(min=0, metavar="N", help="State slots for kept contexts; else as fit."),
     ] = None
     host_memory: Annotated[
         str | None,
@@ -69,7 +69,7 @@ class EngineGroup:
         if self.draft_tokens is not None and self.spec is None:
             raise UsageError("--draft-tokens needs --spec", hint="name a draft backend")
         if self.cache_slots is not None and self.cache == "off":
-            raise UsageError("--cache-slots needs --cache", hint="name a policy, such as reuse")
+            raise UsageError("--cache off keeps nothing in --cache-slots", hint="leave one out")
         return EngineOptions(
             devices=(self.device,),
             plugins=host.selection.requested,

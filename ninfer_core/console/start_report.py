@@ -25,6 +25,8 @@ def start_facts(summary: LoadSummary) -> dict[str, Any]:
         "pages": dict(memory.pages_total),
         "pages_of_all_rows": _wanted(summary),
         "state_slots": memory.state_slots_total,
+        "kept_state_slots": memory.kept_slots,
+        "kept_pages": memory.kept_pages,
         "devices": [asdict(device) for device in memory.devices],
     }
 
@@ -38,6 +40,8 @@ def say_start(summary: LoadSummary) -> None:
     for device in memory.devices:
         say("start", _device_line(device))
     say("start", _memory_line(memory))
+    if memory.kept_slots or memory.kept_pages:
+        say("start", _kept_line(memory))
     say(
         "start",
         f"ready in {summary.seconds:.1f} s, {summary.warm_up_seconds:.1f} s of them warm-up",
@@ -78,6 +82,13 @@ def _memory_line(memory: MemorySummary) -> str:
     }
     return " · ".join(
         f"{purpose} {_gib(size)}{counts.get(purpose, '')}" for purpose, size in sizes.items()
+    )
+
+
+def _kept_line(memory: MemorySummary) -> str:
+    return (
+        f"of these {memory.kept_slots} slots and {memory.kept_pages * PAGE_TOKENS:,} tokens are "
+        "for kept contexts, --cache off does without"
     )
 
 

@@ -25,9 +25,11 @@ class EngineOptions:
     plug-ins, ``disabled_plugins`` those left out. ``max_context``, ``prefill_chunk`` and
     ``kv_tokens`` count tokens; where None is allowed the model or the planner decides.
     ``kv_format``, ``draft``, ``cache_policy`` and ``grammar_backend`` name entries of plug-ins;
-    ``draft_tokens`` is K. ``queue_timeout`` in seconds; ``max_pending`` requests may wait beyond
-    the resident ones; ``chat_template`` overrides the artifact's own. ``warm_up`` answers a few
-    requests before the engine is ready; None does so on every device but the CPU.
+    ``cache_policy`` ``off`` keeps no contexts; ``extra_state_slots`` are for kept ones, None lets
+    the planner choose. ``draft_tokens`` is K. ``queue_timeout`` in seconds; ``max_pending``
+    requests may wait beyond the resident ones; ``chat_template`` overrides the artifact's own.
+    ``warm_up`` answers a few requests before the engine is ready; None does so on every device but
+    the CPU.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -44,7 +46,7 @@ class EngineOptions:
     draft: str | None = None
     draft_tokens: int = 0
     vision: bool = False
-    cache_policy: str = "off"
+    cache_policy: str = "reuse"
     extra_state_slots: int | None = None
     host_bytes: int | None = None
     chat_template: Path | None = None
@@ -91,13 +93,18 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Bytes by purpose, page and slot totals with what is free, and the devices they are on."""
+    """Bytes by purpose, page and slot totals with what is free, and the devices they are on.
+
+    ``kept_slots`` and ``kept_pages`` are those of the totals that were added for kept contexts.
+    """
 
     bytes: Mapping[str, int]
     pages_total: Mapping[str, int]
     pages_free: Mapping[str, int]
     state_slots_total: int
     state_slots_free: int
+    kept_slots: int = 0
+    kept_pages: int = 0
     devices: tuple[DeviceUse, ...] = ()
 
 

@@ -33,7 +33,8 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Sizes fixed at start. ``kv_tokens`` None lets the planner choose; bytes None is no limit.
+    """Sizes fixed at start. ``kv_tokens`` and ``extra_state_slots`` None let the planner choose;
+    bytes None is no limit.
 
     ``keep_checkpoints``: prompts are also split at their restore points, and ends can be kept."""
 
@@ -42,7 +43,7 @@ class Budget:
     prefill_chunk: int
     kv_tokens: int | None = None
     kv_format: str | None = None
-    extra_state_slots: int = 0
+    extra_state_slots: int | None = 0
     host_bytes: int = 0
     device_bytes: int | None = None
     keep_checkpoints: bool = False

@@ -80,9 +80,13 @@ class ProgramLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacitySummary:
-    """Physical totals and what is neither allocated nor reserved, as the stores say."""
+    """Physical totals and what is neither allocated nor reserved, as the stores say.
+
+    ``kept`` is what of the totals lies beyond all that the lanes can use: room for kept contexts.
+    """
 
     total: ResourceVector
     available: ResourceVector
     resident: int
+    kept: ResourceVector = field(default_factory=ResourceVector)
     device_bytes: Mapping[str, int] = field(default_factory=dict)

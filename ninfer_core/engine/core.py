@@ -185,6 +185,8 @@ class EngineCore:
             pages_free=capacity.available.pages,
             state_slots_total=capacity.total.state_slots,
             state_slots_free=capacity.available.state_slots,
+            kept_slots=capacity.kept.state_slots,
+            kept_pages=sum(capacity.kept.pages.values()),
         )
 
     def _while_device_works(self, permitted: PermittedUnits) -> int:

@@ -60,18 +60,26 @@ def test_options_reach_the_engine(ninfer, command):
     assert options.host_bytes == 8 << 30
 
 
-def test_without_options_nothing_is_kept(ninfer):
-    ninfer("run", "demo", "--prompt", "x")
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_without_options_contexts_are_kept_as_the_planner_finds_room(ninfer, command):
+    asked = ["--prompt", "x"] if command == "run" else []
+    ninfer(command, "demo", *asked)
+    options = ninfer.opened[0][1]
+    assert (options.cache_policy, options.extra_state_slots) == ("reuse", None)
+    assert options.host_bytes is None
+
+
+def test_the_cache_is_switched_off(ninfer):
+    ninfer("run", "demo", "--prompt", "x", "--cache", "off")
     options = ninfer.opened[0][1]
     assert (options.cache_policy, options.extra_state_slots) == ("off", None)
-    assert options.host_bytes is None
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--cache", "lru"], "no cache policy is named 'lru' (installed: off, reuse)"),
-        (["--cache-slots", "2"], "--cache-slots needs --cache"),
+        (["--cache", "off", "--cache-slots", "2"], "--cache off keeps nothing in --cache-slots"),
         (["--host-memory", "much"], "--host-memory is 'much'"),
     ],
 )

@@ -59,6 +59,20 @@ def test_three_lines_say_what_the_engine_holds(on_gpu) -> None:
     assert "context memory holds" not in done.err
 
 
+def test_room_for_kept_contexts_is_said(on_gpu, monkeypatch) -> None:
+    some = replace(MEMORY, kept_slots=16, kept_pages=512)
+    full = ScriptedEngine.load_summary
+    monkeypatch.setattr(
+        ScriptedEngine, "load_summary", lambda self: replace(full(self), memory=some)
+    )
+    assert starts(on_gpu("run", "demo", "--prompt", "x"))[2] == (
+        "ninfer: start: of these 16 slots and 32,768 tokens are for kept contexts, "
+        "--cache off does without"
+    )
+    start = on_gpu("run", "demo", "--prompt", "x", "--json").json["start"]
+    assert (start["kept_state_slots"], start["kept_pages"]) == (16, 512)
+
+
 def test_less_context_memory_than_all_requests_could_fill_is_said(on_gpu, monkeypatch) -> None:
     less = replace(MEMORY, pages_total={"main": 1000})
     full = ScriptedEngine.load_summary

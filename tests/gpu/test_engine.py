@@ -25,6 +25,7 @@ GIB = 1 << 30
 @contextlib.contextmanager
 def opened(**options):
     settings = {"max_concurrency": 4, "max_context": 1024, "prefill_chunk": 64, **options}
+    settings.setdefault("cache_policy", "off")
     settings = EngineOptions(devices=(DEVICE,), queue_timeout=None, **settings)
     with Engine.open("demo", settings) as engine:
         yield engine

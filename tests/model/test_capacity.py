@@ -17,6 +17,7 @@ from ninfer_core.ops.reference import OPS
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.text import load_text
+from ninfer_qwen3_5.program.kept_room import KeptRoom
 from ninfer_qwen3_5.program.layout import Layout, Numerics
 from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
 
@@ -189,7 +190,44 @@ def test_kept_contexts_get_pages_beyond_those_of_the_lanes() -> None:
     plain = Budget(max_context=256, max_concurrency=2, prefill_chunk=64)
     kept = dataclasses.replace(plain, keep_checkpoints=True)
     assert Layout.plan(plain).pages == 8
-    assert Layout.plan(kept).pages == 16
+    assert Layout.plan(kept, kept=KeptRoom(3, 10)).pages == 18
+    assert Layout.plan(kept, kept=KeptRoom(3, 10)).slots == 2 * 2 + 3
     assert Layout.plan(dataclasses.replace(kept, kv_tokens=64 * 40)).pages == 40
     assert Layout.plan(dataclasses.replace(plain, kv_tokens=64 * 40)).pages == 8
     assert Layout.plan(dataclasses.replace(kept, kv_tokens=64 * 40), page_limit=20).pages == 20
+
+
+KEPT = {"keep_checkpoints": True, "extra_state_slots": None}
+
+
+def test_with_plenty_of_memory_kept_contexts_get_all_that_is_wanted(plan) -> None:
+    layout = plan(free=TOTAL, **KEPT).layout
+    assert (layout.pages, layout.slots) == (3 * 4 * 8, 4 * 3 + 4 * 8)
+
+
+def test_kept_contexts_take_nothing_that_the_lanes_can_use(plan) -> None:
+    for pages in (8, 20, 32):
+        capacity = plan(pages=pages, **KEPT)
+        assert (capacity.layout.pages, capacity.layout.slots) == (pages, 4 * 3)
+        assert capacity.state == 13 * SLOT
+
+
+@pytest.mark.parametrize("more", [2, 40, 100])
+def test_kept_contexts_take_at_most_half_of_what_the_lanes_leave(plan, more) -> None:
+    """32 pages are the lanes'; ``more`` are left of which kept contexts may have the half."""
+    capacity = plan(pages=32 + more, **KEPT)
+    pages, slots = capacity.layout.pages - 32, capacity.layout.slots - 4 * 3
+    wanted = 64 * PAGE + 32 * SLOT
+    assert pages * PAGE + slots * SLOT <= more * PAGE // 2
+    assert pages == 64 * (more * PAGE // 2) // wanted
+    assert slots == 32 * (more * PAGE // 2) // wanted
+    assert capacity.state == (12 + slots + 1) * SLOT
+
+
+def test_what_was_asked_for_is_given(plan) -> None:
+    layout = plan(free=TOTAL, keep_checkpoints=True, extra_state_slots=5).layout
+    assert (layout.pages, layout.slots) == (3 * 32, 12 + 5)
+    layout = plan(free=TOTAL, **KEPT, kv_tokens=64 * 50).layout
+    assert (layout.pages, layout.slots) == (50, 12 + 32)
+    layout = plan(free=TOTAL, keep_checkpoints=True, extra_state_slots=0).layout
+    assert (layout.pages, layout.slots) == (3 * 32, 12)

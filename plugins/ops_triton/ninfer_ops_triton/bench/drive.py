@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.engine import GenerationHandle
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Delta, Failed, Finished, GenerationEvent
-from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.requests import (
+    CacheMode,
+    CacheRequest,
+    GenerationOptions,
+    PromptInput,
+)
 from ninfer_core.contract.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -60,11 +65,13 @@ def prompts(batch: int, length: int, vocabulary: int, seed: int) -> list[list[in
 
 def drive(engine: Engine, ids: Sequence[Sequence[int]], new: int, check: Callable[[], None]) -> Run:
     """Submit all prompts at once, greedily, for ``new`` tokens each, and read all streams to their
-    end. ``check`` is called now and then and may raise. Raises what a request failed with."""
+    end. They neither use nor leave kept contexts. ``check`` is called now and then and may raise.
+    Raises what a request failed with."""
     options = GenerationOptions(
         sampling=SamplingParams(temperature=0.0), max_new_tokens=new, ignore_eos=True
     )
-    prepared = [engine.prepare(PromptInput(token_ids=row)) for row in ids]
+    cache = CacheRequest(mode=CacheMode.DISABLED)
+    prepared = [engine.prepare(PromptInput(token_ids=row, cache=cache)) for row in ids]
     before = engine.stats().decode_rounds
     submitted = time.perf_counter()
     streams = [Stream(engine.submit(prompt, options)) for prompt in prepared]

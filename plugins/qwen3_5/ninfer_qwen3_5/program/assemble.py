@@ -13,7 +13,15 @@ from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.host_tier import HostTier, open_host_tier
-from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
+from ninfer_qwen3_5.program.kept_room import kept_room
+from ninfer_qwen3_5.program.layout import (
+    SCRATCH_SLOTS,
+    Layout,
+    Numerics,
+    StateBuilder,
+    StateSizes,
+    state_sizes,
+)
 from ninfer_qwen3_5.program.program import TextProgram
 from ninfer_qwen3_5.program.queued.assemble import build_queued
 from ninfer_qwen3_5.program.sampler import Sampler
@@ -58,7 +66,8 @@ def _eager_program(
 ) -> tuple[TextProgram, Memory]:
     import torch
 
-    layout = Layout.plan(budget)
+    sizes = state_sizes(model.config, numerics)
+    layout = _layout(budget, sizes, device.memory().free)
     state, arenas = StateBuilder(model.config, layout, device, numerics).build()
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
@@ -67,11 +76,18 @@ def _eager_program(
         Executor(model, state, tables),
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
-    sizes = state_sizes(model.config, numerics)
     stores = Stores(layout, tables, sizes.page, sizes.slot, budget.host_bytes)
     limits, keeps = _limits(model, budget, 0), budget.keep_checkpoints
     host = _host_tier(model, state, stores, layout, device, numerics, memory)
     return TextProgram(limits, stores, state, units, memory, keeps, host), memory
+
+
+def _layout(budget: Budget, sizes: StateSizes, free: int) -> Layout:
+    """For lanes that use all they can, and kept contexts in some of the rest of ``free`` bytes."""
+    lanes = Layout.plan(budget)
+    spent = lanes.pages * sizes.page + (lanes.slots + SCRATCH_SLOTS) * sizes.slot
+    kept = kept_room(budget, sizes.page, sizes.slot, free - spent)
+    return Layout.plan(budget, kept=kept)
 
 
 def _host_tier(

@@ -13,6 +13,7 @@ from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import CONV_HISTORY, KvCache
 from ninfer_qwen3_5.config import FULL_ATTENTION, TextConfig
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
+from ninfer_qwen3_5.program.kept_room import KeptRoom, lane_pages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +27,6 @@ SCRATCH_SLOTS = 1
 """A last row of the tensors that is never allocated: padding rows of a unit may write there."""
 
 
-KEPT_SHARE = 2
-"""Pages with kept contexts over those that the lanes alone can use."""
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Counts fixed at start."""
@@ -41,14 +38,18 @@ class Layout:
     slots_per_sequence: int = SLOTS_PER_SEQUENCE
 
     @staticmethod
-    def plan(budget: Budget, rounds_ahead: int = 0, page_limit: int | None = None) -> Layout:
-        """The smallest layout in which every lane can reach the full context, with as much again
-        for kept contexts where there are any, or what ``kv_tokens`` or the memory's ``page_limit``
-        affords. Raises UsageError when one full context would not fit."""
+    def plan(
+        budget: Budget,
+        rounds_ahead: int = 0,
+        page_limit: int | None = None,
+        kept: KeptRoom | None = None,
+    ) -> Layout:
+        """The smallest layout in which every lane can reach the full context beside what is
+        ``kept``, or what ``kv_tokens`` or the memory's ``page_limit`` affords. Raises UsageError
+        when one full context would not fit."""
+        kept = kept or KeptRoom(budget.extra_state_slots or 0)
         per_sequence = -(-budget.max_context // PAGE_TOKENS)
-        pages = per_sequence * budget.max_concurrency
-        if budget.keep_checkpoints:
-            pages *= KEPT_SHARE
+        pages = lane_pages(budget) + kept.pages
         if budget.kv_tokens is not None:
             asked = -(-budget.kv_tokens // PAGE_TOKENS)
             pages = asked if budget.keep_checkpoints else min(pages, asked)
@@ -65,7 +66,7 @@ class Layout:
                 else f"raise --kv-capacity to {least * PAGE_TOKENS} or lower --max-context",
             )
         per_lane = SLOTS_PER_SEQUENCE + rounds_ahead
-        slots = per_lane * budget.max_concurrency + budget.extra_state_slots
+        slots = per_lane * budget.max_concurrency + kept.slots
         return Layout(pages, per_sequence, slots, budget.max_concurrency, per_lane)
 
 

@@ -54,6 +54,7 @@ class Stores:
         self.rows = layout.rows
         self.slots_per_sequence = layout.slots_per_sequence
         self.lane_slots = layout.rows * layout.slots_per_sequence
+        self.lane_pages = layout.rows * layout.pages_per_sequence
         self._main = self.context.spaces[MAIN]
         tables_of_rows = self._main.tables
         assert tables_of_rows is not None
@@ -113,6 +114,10 @@ class Stores:
                 pages={MAIN: pages.available},
             ),
             resident=resident,
+            kept=ResourceVector(
+                state_slots=slots.capacity - self.lane_slots,
+                pages={MAIN: max(0, pages.capacity - self.lane_pages)},
+            ),
             device_bytes=device_bytes,
         )
 

@@ -9,6 +9,7 @@ from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import MemoryFacts
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.program.kept_room import KeptRoom, kept_room
 from ninfer_qwen3_5.program.layout import (
     SCRATCH_SLOTS,
     SLOTS_PER_SEQUENCE,
@@ -55,9 +56,11 @@ def plan_capacity(
     """
     Layout.plan(budget, rounds_ahead)
     planner = _Planner(config, numerics, memory.free, rounds_ahead, graphs, lanes, budget)
+    kept = planner.kept()
+    budget = replace(budget, extra_state_slots=kept.slots)
     spent = planner.spent(budget)
     try:
-        layout = Layout.plan(budget, rounds_ahead, page_limit=planner.pages(budget))
+        layout = Layout.plan(budget, rounds_ahead, planner.pages(budget), kept)
     except UsageError as error:
         raise UsageError(
             f"{error.message}. Free after the weights: {memory.free:,} bytes of "
@@ -109,12 +112,18 @@ class _Planner:
 
     def spent(self, budget: Budget) -> _Spent:
         rows = budget.max_concurrency
-        slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + budget.extra_state_slots
+        slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + (budget.extra_state_slots or 0)
         return _Spent(
             (slots + SCRATCH_SLOTS) * self.sizes.slot,
             workspace_bytes(self._config, budget.prefill_chunk),
             rows * self._graphs_of_a_row * GRAPH_BYTES,
         )
+
+    def kept(self) -> KeptRoom:
+        """Room for kept contexts beside lanes that use all they can."""
+        sizes, budget = self.sizes, self.budget
+        rest = (self.pages(budget) - Layout.plan(budget).pages) * sizes.page
+        return kept_room(budget, sizes.page, sizes.slot, rest)
 
     def pages(self, budget: Budget) -> int:
         """Pages in what is left."""
