@@ -1,14 +1,18 @@
-"""A real server on a loopback port over a scripted engine."""
+"""Real servers on loopback ports: over a scripted engine, and `ninfer serve` of the demo model."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -71,17 +75,20 @@ class Running:
     def request(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        headers = {"content-type": "application/json", **(headers or {})}
-        request = urllib.request.Request(self.url + path, data=body, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return Reply(answer.status, _lower(answer.headers), answer.read().decode())
-        except urllib.error.HTTPError as error:
-            return Reply(error.code, _lower(error.headers), error.read().decode())
+        return _send(self.url + path, body, {"content-type": "application/json", **(headers or {})})
 
     def chat(self, text: str = "hi", **fields: Any) -> Reply:
         body = {"messages": [{"role": "user", "content": text}], **fields}
         return self.request("/v1/chat/completions", json.dumps(body).encode())
+
+
+def _send(url: str, body: bytes | None, headers: dict[str, str]) -> Reply:
+    request = urllib.request.Request(url, data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return Reply(answer.status, _lower(answer.headers), answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return Reply(error.code, _lower(error.headers), error.read().decode())
 
 
 def _lower(headers: Any) -> dict[str, str]:
@@ -121,6 +128,56 @@ def server(_shared: Running) -> Running:
     _shared.engine.script = echo
     _shared.engine.requests.clear()
     return _shared
+
+
+@dataclass(frozen=True)
+class Served:
+    """`ninfer serve` over the demo model, in processes of its own."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, *options: str) -> Served:
+        ninfer = str(Path(sys.executable).with_name("ninfer"))
+        command = [ninfer, "serve", "demo", "--port", "0", "--device", "cpu", *options]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("ninfer: url: "):
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                return cls(line.split()[2].removesuffix("/v1"), process)
+        raise AssertionError("the server ended")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            assert self.process.wait(60) == 0
+        finally:
+            self.process.kill()
+
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+    def async_client(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=60
+        )
+
+    def post(self, path: str, **body: Any) -> Reply:
+        headers = {"content-type": "application/json"}
+        return _send(self.url + path, json.dumps(body).encode(), headers)
+
+    def get(self, path: str) -> Reply:
+        return _send(self.url + path, None, {})
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Served]:
+    """One server for all tests of a run that only ask it."""
+    served = Served.start("--max-concurrency", "4", "--max-context", "1024")
+    yield served
+    served.stop()
 
 
 @pytest.fixture

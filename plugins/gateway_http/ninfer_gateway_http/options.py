@@ -49,6 +49,9 @@ class ServerGroup:
     max_request_mib: Annotated[
         int, typer.Option(min=1, metavar="N", help="Largest body of a request.")
     ] = 64
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse unknown fields and limits over the context.")
+    ] = False
     drain_seconds: Annotated[
         float, typer.Option(min=0, metavar="S", help="Time to finish after a stop signal.")
     ] = 30.0
@@ -60,6 +63,7 @@ class ServerGroup:
             default_max_tokens=self.default_max_tokens,
             max_body_bytes=self.max_request_mib << 20,
             drain=self.drain_seconds,
+            strict=self.strict,
         )
 
     def widen(self, options: EngineOptions) -> EngineOptions:

@@ -46,7 +46,7 @@ def report(results: Sequence[GenerationResult]) -> JsonDict:
     """Timings of all choices together, and what was odd about them."""
     counts = total_usage([result.usage for result in results])
     times = total_timings([result.timings for result in results])
-    said: JsonDict = {"timings": timings_block(counts, times)}
+    said: JsonDict = {"timings": timings_block(counts, times, len(results))}
     warnings = [text for result in results for text in warnings_of(result)]
     return said | {"warnings": list(dict.fromkeys(warnings))} if warnings else said
 

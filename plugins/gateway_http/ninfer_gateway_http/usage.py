@@ -53,9 +53,9 @@ def timings_of(result: GenerationResult) -> JsonDict:
     return timings_block(result.usage, result.timings)
 
 
-def timings_block(usage: Usage, timings: Timings) -> JsonDict:
-    """The ``timings`` block. Times in milliseconds, rates in tokens per second, null where nothing
-    was measured.
+def timings_block(usage: Usage, timings: Timings, answers: int = 1) -> JsonDict:
+    """The ``timings`` block of so many answers together. Times in milliseconds, rates in tokens per
+    second, null where nothing was measured.
 
     ``prompt_ms`` runs from admission to the first token, ``predicted_ms`` from the first token to
     the end, so that ``predicted_per_second`` counts the tokens after the first.
@@ -63,7 +63,13 @@ def timings_block(usage: Usage, timings: Timings) -> JsonDict:
     read = usage.prompt_tokens - usage.cached_tokens
     return {
         "cache_n": usage.cached_tokens,
-        **pace(read, timings.prefill * 1000, usage.completion_tokens, timings.decode * 1000),
+        **pace(
+            read,
+            timings.prefill * 1000,
+            usage.completion_tokens,
+            timings.decode * 1000,
+            answers=answers,
+        ),
         "draft_n": sum(timings.drafted),
         "draft_n_accepted": sum(timings.accepted),
         "draft_n_by_position": list(timings.drafted),
@@ -75,8 +81,12 @@ def timings_block(usage: Usage, timings: Timings) -> JsonDict:
     }
 
 
-def pace(read: int, prompt_ms: float, produced: int, predicted_ms: float) -> JsonDict:
-    """How fast a prompt was read and an answer written."""
+def pace(
+    read: int, prompt_ms: float, produced: int, predicted_ms: float, *, answers: int = 1
+) -> JsonDict:
+    """How fast a prompt was read and ``answers`` were written; each one's first token belongs to
+    the reading."""
+    later = max(0, produced - answers)
     return {
         "prompt_n": read,
         "prompt_ms": prompt_ms,
@@ -84,8 +94,8 @@ def pace(read: int, prompt_ms: float, produced: int, predicted_ms: float) -> Jso
         "prompt_per_second": _per_second(read, prompt_ms),
         "predicted_n": produced,
         "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / (produced - 1) if produced > 1 else None,
-        "predicted_per_second": _per_second(max(0, produced - 1), predicted_ms),
+        "predicted_per_token_ms": predicted_ms / later if later else None,
+        "predicted_per_second": _per_second(later, predicted_ms),
     }
 
 
