@@ -30,7 +30,8 @@ class Sequence:
     frontier that a resumed sequence had before it was paused, and ``reach`` the frontier of its
     first new unit, up to which its pages are its own. ``order`` differs in every binding and
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
-    the token. Pages for the first ``room`` tokens are mapped, and perhaps for more.
+    the token; ``top`` log-probabilities and ``rope_delta`` are the request's, at hand for every
+    round. Pages for the first ``room`` tokens are mapped, and perhaps for more.
 
     ``points`` are the frontiers inside the prompt at which chunks end besides the regular ones,
     ascending; ``trail`` says where chunks did end. ``health`` is shared with the checkpoints made
@@ -56,10 +57,14 @@ class Sequence:
     health: Health = field(default_factory=Health)
     origin: Health | None = None
     prompt_length: int = field(init=False)
+    rope_delta: int = field(init=False)
+    top: int | None = field(init=False)
     plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt_length = self.request.prepared.length
+        self.rope_delta = self.request.prepared.rope_delta
+        self.top = self.request.rules.logprobs
         sampling, rules = self.request.sampling, self.request.rules
         self.plain = (
             sampling.temperature <= 0

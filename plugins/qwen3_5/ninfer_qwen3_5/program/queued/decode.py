@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Rows
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.sampling import TokenLogprobs
@@ -12,10 +11,10 @@ from ninfer_core.contract.units import UnitKind
 from ninfer_core.device.flags import Flag
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.program.queued.lanes import LaneState
-from ninfer_qwen3_5.program.queued.launches import Drawing, DrawnLaunch
+from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.results import ComingLogprobs
-from ninfer_qwen3_5.program.queued.ring import CHANGES, DEPTH, HostRing
+from ninfer_qwen3_5.program.queued.ring import CHANGES, DEPTH, Drawing, HostRing
 from ninfer_qwen3_5.program.queued.rounds import CapturedRound, Part, Rounds
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.units import UnitRow
@@ -55,36 +54,54 @@ class RoundLauncher:
         self._seconds: dict[int, float] = {}
         self._done_at = 0.0
 
-    def launch(self, rows: Rows[UnitRow]) -> DrawnLaunch:
+    def launch(self, rows: Rows[UnitRow]) -> RoundLaunch:
         """Enqueue a round; the half that draws waits for ``finish`` where a row has masks."""
-        words, tops, masked, plain = [], [], False, True
+        words, masked, plain, listing = [], False, True, False
         for row in rows:
-            work, sequence = row.work, row.work.sequence
+            work = row.work
+            sequence = work.sequence
             words.append(_words(work, sequence))
-            tops.append(sequence.request.rules.logprobs)
             masked = masked or row.masks is not None
             plain = plain and sequence.plain
+            listing = listing or sequence.top is not None
             work.counted = True
         number = self._ring.write(words, self._changes())
         part = Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN
         captured = self._rounds.captured(len(rows), part)
         captured.graph.replay()
-        started = time.perf_counter()
-        if masked:
-            captured = self._rounds.captured(len(rows), Part.FINISH)
-        logprobs = _Logprobs(self._ops, captured, tops, self._lane)
-        if not masked:
-            logprobs.enqueue()
-        return DrawnLaunch(
-            UnitKind.DECODE,
-            rows,
-            partial(self._fill_and_draw, number, rows, captured, logprobs)
-            if masked
-            else partial(_alive, len(rows)),
-            partial(self._wait, number, len(rows), started),
-            logprobs.wait,
-            tuple,
-        )
+        launch = RoundLaunch(self, rows, number, masked)
+        if listing and not masked:
+            launch.list_logprobs(captured)
+        return launch
+
+    def draw(self, number: int, rows: Rows[UnitRow]) -> tuple[CapturedRound, list[bool]]:
+        """Fill the masks of a round and enqueue its drawing half; returns which rows are at a dead
+        end."""
+        dead = self._masks.fill_round(number, [row.masks for row in rows])
+        captured = self._rounds.captured(len(rows), Part.FINISH)
+        captured.graph.replay()
+        return captured, dead
+
+    def logprobs(self, captured: CapturedRound, tops: Rows[int | None]) -> ComingLogprobs:
+        """Enqueue log-probabilities behind a draw."""
+        import torch
+
+        most = max(top for top in tops if top is not None)
+        with torch.inference_mode():
+            rows = self._ops.logprobs(captured.logits, captured.drawn.tokens, most)
+        return ComingLogprobs.of(rows, tops, self._lane)
+
+    def wait(self, number: int, count: int, started: float) -> Drawing:
+        """Block until the flag of a round is up that was launched at ``started``."""
+        began = max(started, self._done_at)
+        usual = self._seconds.get(count, 0.0)
+        expected = max(0.0, usual - (time.perf_counter() - began))
+        flag = self._flags[number % DEPTH]
+        flag.wait(number + 1, expected, check=self._lane.query, what=f"round {number}")
+        self._done_at = time.perf_counter()
+        took = self._done_at - began
+        self._seconds[count] = usual + _WEIGHT_OF_LAST * (took - usual) if usual else took
+        return self._ring.read(number, count)
 
     def _changes(self) -> list[tuple[int, int, int]]:
         """Block table entries that the device does not have yet; more than a round can carry go by
@@ -99,54 +116,41 @@ class RoundLauncher:
             self._lanes.send_row(self._tables, row)
         return []
 
-    def _wait(self, number: int, count: int, started: float) -> Drawing:
-        """Block until the round's flag is up."""
-        began = max(started, self._done_at)
-        usual = self._seconds.get(count, 0.0)
-        expected = max(0.0, usual - (time.perf_counter() - began))
-        flag = self._flags[number % DEPTH]
-        flag.wait(number + 1, expected, check=self._lane.query, what=f"round {number}")
-        self._done_at = time.perf_counter()
-        took = self._done_at - began
-        self._seconds[count] = usual + _WEIGHT_OF_LAST * (took - usual) if usual else took
-        return self._ring.read(number, count)
 
-    def _fill_and_draw(
-        self, number: int, rows: Rows[UnitRow], captured: CapturedRound, logprobs: _Logprobs
-    ) -> list[bool]:
-        dead = self._masks.fill_round(number, [row.masks for row in rows])
-        captured.graph.replay()
-        logprobs.enqueue()
-        return dead
+class RoundLaunch(DrawnLaunch):
+    """A round in flight. Its log-probabilities are enqueued behind its draw when a row asks for
+    them."""
 
-
-class _Logprobs:
-    """Log-probabilities of a round, enqueued behind its draw when a row asks for them."""
+    kind = UnitKind.DECODE
 
     def __init__(
-        self, ops: Ops, captured: CapturedRound, tops: Rows[int | None], lane: Lane
+        self, launcher: RoundLauncher, rows: Rows[UnitRow], number: int, masked: bool
     ) -> None:
-        self._ops = ops
-        self._captured = captured
-        self._tops = tuple(tops)
-        self._lane = lane
-        self._coming: ComingLogprobs | None = None
+        super().__init__(rows)
+        self._launcher = launcher
+        self._number = number
+        self._masked = masked
+        self._logprobs: ComingLogprobs | None = None
 
-    def enqueue(self) -> None:
-        if self._tops.count(None) == len(self._tops):
-            return
-        import torch
+    def list_logprobs(self, captured: CapturedRound) -> None:
+        tops = [row.work.sequence.top for row in self._rows]
+        if tops.count(None) < len(tops):
+            self._logprobs = self._launcher.logprobs(captured, tops)
 
-        counts = [count for count in self._tops if count is not None]
-        drawn = self._captured.drawn
-        with torch.inference_mode():
-            rows = self._ops.logprobs(self._captured.logits, drawn.tokens, max(counts))
-        self._coming = ComingLogprobs.of(rows, self._tops, self._lane)
+    def _draw(self) -> Rows[bool] | None:
+        if not self._masked:
+            return None
+        captured, dead = self._launcher.draw(self._number, self._rows)
+        self.list_logprobs(captured)
+        return dead
 
-    def wait(self, token_ids: list[int]) -> list[tuple[TokenLogprobs, ...]]:
-        if self._coming is None:
-            return [NO_LOGPROBS] * len(token_ids)
-        return self._coming.wait(token_ids)
+    def _wait(self) -> Drawing:
+        return self._launcher.wait(self._number, len(self._rows), self._launched)
+
+    def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
+        if self._logprobs is None:
+            return [NO_LOGPROBS] * len(tokens)
+        return self._logprobs.wait(tokens)
 
 
 def _words(work: RowWork, sequence: Sequence) -> tuple[int, ...]:
@@ -154,9 +158,4 @@ def _words(work: RowWork, sequence: Sequence) -> tuple[int, ...]:
     token = -1 if work.behind else sequence.waiting_token
     ring, place = sequence.ring, sequence.turn + work.behind
     source, target = ring[place % len(ring)], ring[(place + 1) % len(ring)]
-    delta = sequence.request.prepared.rope_delta
-    return (sequence.row, token, work.start, source.index, target.index, delta)
-
-
-def _alive(count: int) -> list[bool]:
-    return [False] * count
+    return (sequence.row, token, work.start, source.index, target.index, sequence.rope_delta)

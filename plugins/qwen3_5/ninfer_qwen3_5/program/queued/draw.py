@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_core.contract.units import UnitKind
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, TokenMasks
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
 from ninfer_qwen3_5.program.queued.lanes import LaneState
-from ninfer_qwen3_5.program.queued.launches import Drawing
+from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.results import ComingDraw, ComingLogprobs
+from ninfer_qwen3_5.program.queued.ring import Drawing
+from ninfer_qwen3_5.program.queued.scores import PromptScores
 from ninfer_qwen3_5.program.units import UnitRow
 
 if TYPE_CHECKING:
     from ninfer_core.device.base import Lane
 
 
-class LastRowDraw:
-    """Enqueues the head at once; masks and the draw at ``finish``."""
+class PromptLaunch(DrawnLaunch):
+    """A prompt's last chunk. Enqueues the head at once; masks and the draw at ``finish``."""
+
+    kind = UnitKind.PREFILL
 
     def __init__(
         self,
@@ -28,42 +34,48 @@ class LastRowDraw:
         masks: MaskRing,
         row: UnitRow,
         run: ChunkRun,
+        scores: PromptScores,
         lane: Lane,
     ) -> None:
         import torch
 
+        super().__init__([row])
         self._model = model
         self._lanes = lanes
         self._masks = masks
         self._row = row
+        self._scored = scores
         self._lane = lane
         self._position = run.stop
         with torch.inference_mode():
             self._logits = model.row_logits(run.residual[-1:])
         self._drawn: ComingDraw | None = None
-        self._listed: ComingLogprobs | None = None
+        self._logprobs: ComingLogprobs | None = None
 
-    def finish(self) -> list[bool]:
+    def _draw(self) -> Rows[bool] | None:
         import torch
 
         with torch.inference_mode():
             masks, dead = self._fill()
-            drawn = self._draw(masks)
+            drawn = self._drawn_row(masks)
             self._drawn = ComingDraw.of(drawn, self._lane)
-            top = self._row.work.sequence.request.rules.logprobs
+            top = self._row.work.sequence.top
             if top is not None:
                 listed = self._model.ops.logprobs(self._logits, drawn.tokens, top)
-                self._listed = ComingLogprobs.of(listed, [top], self._lane)
+                self._logprobs = ComingLogprobs.of(listed, [top], self._lane)
         return [dead]
 
-    def wait(self) -> Drawing:
+    def _wait(self) -> Drawing:
         assert self._drawn is not None
         return self._drawn.wait()
 
-    def logprobs(self, token_ids: list[int]) -> list[tuple[TokenLogprobs, ...]]:
-        return [()] if self._listed is None else self._listed.wait(token_ids)
+    def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
+        return [()] if self._logprobs is None else self._logprobs.wait(tokens)
 
-    def _draw(self, masks: TokenMasks | None) -> Drawn:
+    def _scores(self) -> tuple[TokenLogprobs, ...]:
+        return self._scored()
+
+    def _drawn_row(self, masks: TokenMasks | None) -> Drawn:
         """Draw, and leave the token where the next round looks for it."""
         lanes = self._lanes
         row = lanes.index(self._row.work.sequence.row)

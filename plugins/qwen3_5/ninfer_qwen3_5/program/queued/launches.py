@@ -9,45 +9,38 @@ from collections.abc import Sequence as Rows
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.single_use import SingleUse
 from ninfer_core.contract.units import PendingBatch, PendingRow, Progress, RowStatus, UnitKind
+from ninfer_qwen3_5.program.queued.ring import Drawing
 from ninfer_qwen3_5.program.units import UnitRow
 from ninfer_qwen3_5.program.work import RowWork
 
-Drawing = tuple[list[int], list[bool]]
-"""Tokens and broken flags by row."""
+_OK, _NONFINITE, _DEAD_END = RowStatus.OK, RowStatus.NONFINITE, RowStatus.DEAD_END
 
 
 class DrawnLaunch(SingleUse):
     """A unit whose rows' next tokens are drawn on the device: a round, or a prompt's last chunk.
 
-    ``finish`` fills masks and enqueues the drawing half, or does nothing; it returns which rows are
-    at a dead end. ``wait`` blocks until the draws are there. ``logprobs`` and ``scored`` are asked
-    after that.
+    What its kinds do differently: ``_draw`` fills masks and enqueues the drawing half, or does
+    nothing, and says which rows are at a dead end, None for none; ``_wait`` blocks until the draws
+    are there; ``_listed`` and ``_scores`` are asked after that.
     """
 
-    def __init__(
-        self,
-        kind: UnitKind,
-        rows: Rows[UnitRow],
-        finish: Callable[[], list[bool]],
-        wait: Callable[[], Drawing],
-        logprobs: Callable[[list[int]], list[tuple[TokenLogprobs, ...]]],
-        scored: Callable[[], tuple[TokenLogprobs, ...]],
-    ) -> None:
+    kind: UnitKind
+
+    def __init__(self, rows: Rows[UnitRow]) -> None:
         super().__init__()
-        self.kind = kind
-        self.works = tuple([row.work for row in rows])
-        self._rows = tuple(rows)
-        self._frontiers = [work.start + work.executed for work in self.works]
-        self._finish = finish
-        self._wait = wait
-        self._logprobs = logprobs
-        self._scored = scored
-        self._dead: list[bool] | None = None
+        self._rows = rows
+        self._finished = False
+        self._dead: Rows[bool] | None = None
         self._launched = time.perf_counter()
 
+    @property
+    def works(self) -> tuple[RowWork, ...]:
+        return tuple([row.work for row in self._rows])
+
     def finish(self) -> None:
-        if self._dead is None:
-            self._dead = self._finish()
+        if not self._finished:
+            self._dead = self._draw()
+            self._finished = True
 
     def collect(self) -> PendingBatch:
         """The drawn tokens, one per row. Consumes the launch."""
@@ -56,18 +49,20 @@ class DrawnLaunch(SingleUse):
         began = time.perf_counter()
         tokens, broken = self._wait()
         ended = time.perf_counter()
-        logprobs, scored = self._logprobs(tokens), self._scored()
+        listed, scored = self._listed(tokens), self._scores()
+        statuses = self._statuses(broken)
+        works = self.works
         rows = [
             PendingRow(
                 sequence=row.handle,
-                frontier=frontier,
+                frontier=work.start + work.executed,
                 token_ids=(token,),
                 status=status,
                 logprobs=entries,
                 scored=scored,
             )
-            for row, frontier, token, status, entries in zip(
-                self._rows, self._frontiers, tokens, self._statuses(broken), logprobs, strict=True
+            for row, work, token, status, entries in zip(
+                self._rows, works, tokens, statuses, listed, strict=True
             )
         ]
         return PendingBatch(
@@ -75,15 +70,31 @@ class DrawnLaunch(SingleUse):
             tuple(rows),
             device_seconds=ended - self._launched,
             waited_seconds=ended - began,
-            detail=self.works,
+            detail=works,
         )
 
-    def _statuses(self, broken: list[bool]) -> list[RowStatus]:
-        statuses = [RowStatus.NONFINITE if nan else RowStatus.OK for nan in broken]
-        if self._dead and True in self._dead:
-            for index, dead in enumerate(self._dead):
-                if dead and not broken[index]:
-                    statuses[index] = RowStatus.DEAD_END
+    def _draw(self) -> Rows[bool] | None:
+        return None
+
+    def _wait(self) -> Drawing:
+        raise NotImplementedError
+
+    def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
+        """Log-probabilities by row; empty for rows that ask for none."""
+        raise NotImplementedError
+
+    def _scores(self) -> tuple[TokenLogprobs, ...]:
+        """Of the prompt's tokens in this unit."""
+        return ()
+
+    def _statuses(self, broken: Rows[int]) -> list[RowStatus]:
+        dead = self._dead
+        if dead is None and not any(broken):
+            return [_OK] * len(broken)
+        statuses = [_NONFINITE if nan else _OK for nan in broken]
+        for index, ended in enumerate(dead or ()):
+            if ended and not broken[index]:
+                statuses[index] = _DEAD_END
         return statuses
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.ops.contracts.values import Drawn, LogprobRows
+from ninfer_qwen3_5.program.queued.ring import Drawing
 from ninfer_qwen3_5.program.sampler import token_logprobs
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class ComingDraw:
     def of(drawn: Drawn, lane: Lane) -> ComingDraw:
         return ComingDraw(fetch([drawn.tokens, drawn.broken], lane))
 
-    def wait(self) -> tuple[list[int], list[bool]]:
+    def wait(self) -> Drawing:
         tokens, broken = self.coming.wait()
         return tokens.tolist(), broken.tolist()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence as Rows
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.ops.contracts.rounds import (
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
 
     from ninfer_core.device.base import Arena
 
+Drawing = tuple[Rows[int], Rows[int]]
+"""Tokens by row, and which rows are broken: those with another number than 0."""
+
 DEPTH = 4
 """Places of a ring: one round being read, one ahead of it, and room for what is not yet read."""
 CHANGES = 64
 """Block table entries that one round can take along."""
+
+
+_ROW = "6i8x"
+"""The six words of a row that mean something; the last two are zeros."""
 
 
 class HostRing:
@@ -42,8 +50,13 @@ class HostRing:
             CHANGES,
         )
         self._first_change = HEADER_WORDS + ROW_WORDS * lanes
-        self._ingress = self.ring.ingress.numpy()
-        self._egress = self.ring.egress.numpy()
+        self._ingress = [_bytes(place) for place in self.ring.ingress]
+        self._egress = [_bytes(place) for place in self.ring.egress]
+        counts = range(lanes + 1)
+        self._inputs = [struct.Struct(f"{HEADER_WORDS}i" + _ROW * count) for count in counts]
+        self._answers = [
+            struct.Struct(f"{EGRESS_HEADER_WORDS + EGRESS_ROW_WORDS * count}i") for count in counts
+        ]
         self.number = 0
 
     def write(self, rows: Rows[tuple[int, ...]], changes: Rows[tuple[int, int, int]]) -> int:
@@ -51,15 +64,14 @@ class HostRing:
         changes in their place; returns the round's number."""
         if len(changes) > CHANGES:
             raise EngineFailure(f"{len(changes)} table changes do not fit a round")
-        number, place = self.number, self._ingress[self.number % DEPTH]
-        flat = [number, len(rows), len(changes), 0]
+        number, count = self.number, len(rows)
+        place, words = self._ingress[number % DEPTH], [number, count, len(changes), 0]
         for row in rows:
-            flat += row
-            flat += (0, 0)
-        place[: len(flat)] = flat
+            words += row
+        self._inputs[count].pack_into(place, 0, *words)
         if changes:
             listed = [word for change in changes for word in change]
-            place[self._first_change : self._first_change + len(listed)] = listed
+            struct.pack_into(f"{len(listed)}i", place, 4 * self._first_change, *listed)
         self.number += 1
         return number
 
@@ -67,14 +79,18 @@ class HostRing:
         """The word that becomes ``number + 1`` when the round's results are there."""
         return self.ring.egress[number % DEPTH, :1]
 
-    def read(self, number: int, count: int) -> tuple[list[int], list[bool]]:
-        """Tokens and broken flags of a finished round. Raises EngineFailure on a mismatch."""
-        place = self._egress[number % DEPTH]
-        words = place[: EGRESS_HEADER_WORDS + EGRESS_ROW_WORDS * count].tolist()
+    def read(self, number: int, count: int) -> Drawing:
+        """The results of a finished round. Raises EngineFailure on a mismatch."""
+        words = self._answers[count].unpack_from(self._egress[number % DEPTH])
         if words[0] != number + 1 or words[1] or words[2] != count:
             raise EngineFailure(
                 f"round {number} of {count} rows came back as {words[0] - 1} of {words[2]}, "
                 f"error {words[1]}"
             )
-        rows = words[EGRESS_HEADER_WORDS:]
-        return rows[::2], [bool(broken) for broken in rows[1::2]]
+        return words[EGRESS_HEADER_WORDS::2], words[EGRESS_HEADER_WORDS + 1 :: 2]
+
+
+def _bytes(place: Tensor) -> memoryview:
+    """A place of a ring as bytes that struct writes and reads: what numpy needs to set out for a
+    few words costs more than they do."""
+    return memoryview(cast("Any", place.numpy())).cast("B")

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 class Part(enum.Enum):
     """What a graph does: a whole round whose rows all take the likeliest token, a whole round that
-    draws, or the two halves of a round whose masks the host fills in between."""
+    draws, or the two halves of a round whose masks the host fills in between. Looked up in every
+    round: members are single, so that their identity is a hash that costs nothing."""
+
+    __hash__ = object.__hash__
 
     GREEDY = "greedy"
     DRAWN = "drawn"

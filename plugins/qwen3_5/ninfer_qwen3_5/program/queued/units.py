@@ -14,9 +14,9 @@ from ninfer_core.device.errors import DeviceLost
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
-from ninfer_qwen3_5.program.queued.draw import LastRowDraw
+from ninfer_qwen3_5.program.queued.draw import PromptLaunch
 from ninfer_qwen3_5.program.queued.lanes import LaneState
-from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, DrawnLaunch, ForcedLaunch
+from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, ForcedLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.scores import PromptScores
 from ninfer_qwen3_5.program.sequence import Sequence
@@ -59,9 +59,8 @@ class QueuedUnits:
         scores = PromptScores(self._model, row.work, run.residual, self._lane)
         if not draws:
             return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
-        draw = LastRowDraw(self._model, self._lanes, self._masks, row, run, self._lane)
         row.work.counted = True
-        return DrawnLaunch(UnitKind.PREFILL, [row], draw.finish, draw.wait, draw.logprobs, scores)
+        return PromptLaunch(self._model, self._lanes, self._masks, row, run, scores, self._lane)
 
     def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:
         if row.work.stepped:
