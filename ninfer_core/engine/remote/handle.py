@@ -25,7 +25,7 @@ class RemoteHandle(Consumer):
         self._number = number
         self._accepted = accepted
         self._prompt_tokens = prompt_tokens
-        self._finalizer = weakref.finalize(self, link.drop, number)
+        self._finalizer = weakref.finalize(self, link.drop, number, response)
         self._finalizer.atexit = False
 
     @property

@@ -33,7 +33,7 @@ from ninfer_core.engine.response import Response
 
 CLOSE_SECONDS: Final = 15.0
 """How long a child may take to close its engine before it is killed."""
-_EXIT_SECONDS: Final = 5.0
+EXIT_SECONDS: Final = 5.0
 """How long one that has closed it may take to end."""
 _DEATH_SECONDS: Final = 1.0
 """How long one whose connection broke may take to end."""
@@ -50,7 +50,7 @@ class Link:
         self._numbers = itertools.count(1)
         self._responses: dict[int, Response] = {}
         self._answers: dict[int, Future[Any]] = {}
-        self._dropped: deque[int] = deque()
+        self._dropped: deque[Response] = deque()
         self._availability = Availability(AvailabilityState.STARTING)
         self._ready: Future[LoadSummary] = Future()
         self._closing = False
@@ -120,28 +120,26 @@ class Link:
         self._channel.send(Cancel(number))
 
     def release(self, number: int) -> None:
-        """The consumer of ``number`` has let go. Re-entrant: finalisers call it."""
+        """The consumer of ``number`` has let go."""
         self._channel.send(Release(number))
 
-    def drop(self, number: int) -> None:
-        """The handle of ``number`` is gone, unread; its response is released when there is a
-        thread that may take locks. Re-entrant."""
-        self._dropped.append(number)
+    def drop(self, number: int, response: Response) -> None:
+        """The handle of ``number`` is gone, and with it who could read ``response``. That is
+        released when a thread comes by that may take locks. Re-entrant: a finaliser calls it."""
+        self._dropped.append(response)
         self.release(number)
 
     def settle_dropped(self) -> None:
         """Release the responses whose handles were dropped."""
         while self._dropped:
-            response = self._responses.get(self._dropped.popleft())
-            if response is not None:
-                response.release()
+            self._dropped.popleft().release()
 
     def close(self) -> None:
         """End every request, the engine and its process. A child that does not close in
         :data:`CLOSE_SECONDS` is killed."""
         self._closing = True
         self._channel.send(Close())
-        self._channel.join(CLOSE_SECONDS + _EXIT_SECONDS)
+        self._channel.join(CLOSE_SECONDS + EXIT_SECONDS)
         self.kill()
 
     def kill(self) -> None:
@@ -149,7 +147,7 @@ class Link:
         self._closing = True
         self.process.end(0.0)
         self._channel.abort()
-        self._channel.join(_EXIT_SECONDS)
+        self._channel.join(EXIT_SECONDS)
 
     def _expect(self) -> tuple[int, Future[Any]]:
         number, answer = next(self._numbers), Future[Any]()
@@ -200,7 +198,7 @@ class Link:
 
     def _lost(self) -> None:
         """On the reading thread, once: nothing comes any more."""
-        self.process.end(_EXIT_SECONDS if self._closing else _DEATH_SECONDS)
+        self.process.end(EXIT_SECONDS if self._closing else _DEATH_SECONDS)
         failure = self._failure()
         with self._lock:
             self._gone = True
