@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 import subprocess
@@ -191,3 +192,28 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def _typing() -> Iterator[Running]:
+    spec = importlib.util.spec_from_file_location("typist", Path(__file__).with_name("typist.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server = Running(module.Typist(), ServerSettings(drain=0.0))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def says(_typing: Running) -> Callable[..., Running]:
+    """A server whose model writes given text or token ids: ``says(raw, interval)``."""
+
+    def writes(raw: str | list[int], interval: float = 0.0) -> Running:
+        engine: Any = _typing.engine
+        engine.raw, engine.interval = raw, interval
+        return _typing
+
+    return writes
