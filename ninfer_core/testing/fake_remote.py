@@ -25,10 +25,13 @@ EXIT_CODE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeStart:
-    """A fake model by its sizes. ``round_seconds`` is what a decode round takes beyond its own
-    work; with ``scores`` the model scores and does not generate. ``fault``: ``start`` and ``crash`` fail to open, with an error of NInfer's and another;
-    after ``rounds`` decode rounds ``round`` breaks the engine and ``exit`` ends the process;
-    ``close`` never closes."""
+    """A fake model by its sizes.
+
+    ``round_seconds`` is what a decode round takes beyond its own work; with ``scores`` the model
+    scores and does not generate. ``fault``: ``start`` and ``crash`` fail to open, with an error of
+    NInfer's and another; after ``rounds`` decode rounds ``round`` breaks the engine and ``exit``
+    ends the process; ``close`` never closes.
+    """
 
     max_context: int = 256
     max_concurrency: int = 8

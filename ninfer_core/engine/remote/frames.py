@@ -95,7 +95,11 @@ def _exactly(stream: io.BufferedReader, size: int) -> bytearray:
 
 
 def _reduce_proxy(proxy: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
-    return MappingProxyType, (dict(proxy),)
+    return _proxy, (dict(proxy),)  # The type itself has no importable name.
+
+
+def _proxy(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(mapping)
 
 
 _TABLE: Final = copyreg.dispatch_table.copy() | {MappingProxyType: _reduce_proxy}
