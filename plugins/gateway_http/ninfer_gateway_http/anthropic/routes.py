@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Delta, GenerationStart
+from ninfer_gateway_http.anthropic.documents import MessageReply, TokenCount, replies_of
 from ninfer_gateway_http.anthropic.errors import in_dialect, own_names, spelled
 from ninfer_gateway_http.anthropic.replies import MessageWriter
 from ninfer_gateway_http.anthropic.schema import CountRequest, MessagesRequest
@@ -35,7 +36,7 @@ from ninfer_gateway_http.streams import (
 router = APIRouter()
 
 
-@router.post("/v1/messages", response_model=None)
+@router.post("/v1/messages", response_model=None, responses=replies_of(MessageReply, streams=True))
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as a stream of events when ``stream`` is true."""
     gateway: Gateway = request.app.state.gateway
@@ -60,7 +61,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
             return EventStream(answer.events(start), owner.pop_all(), headers)
 
 
-@router.post("/v1/messages/count_tokens")
+@router.post("/v1/messages/count_tokens", response_model=None, responses=replies_of(TokenCount))
 async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
     """The number of tokens of the prompt that the same request to ``/v1/messages`` would read."""
     gateway: Gateway = request.app.state.gateway
