@@ -16,6 +16,7 @@ from ninfer_gateway_http.failures import add_failures
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.middleware import ApiKey, BodyLimit, RequestLog
 from ninfer_gateway_http.models import router as models
+from ninfer_gateway_http.responses.routes import router as responses
 from ninfer_gateway_http.settings import ServerSettings
 from ninfer_gateway_http.tokenize import router as tokens
 
@@ -29,6 +30,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.include_router(chat)
     app.include_router(completions)
     app.include_router(messages)
+    app.include_router(responses)
     app.include_router(tokens)
     app.include_router(models)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
