@@ -60,7 +60,7 @@ class Conversation:
 
     def _message(self, field: Field) -> None:
         self._notes.check_keys(field, ("role", "content"), "messages")
-        role = field.value.get("role")
+        role = field.child("role").need(str)
         if role not in _BLOCKS:
             field.child("role").fail(f"is {role!r}; it must be one of {', '.join(_BLOCKS)}")
         content = field.child("content")

@@ -56,7 +56,7 @@ def effort_of(field: Field, model: LoadSummary, notes: Notes) -> str | None:
     """The template's word for an effort. A template that knows no efforts gives a warning."""
     if field.value is None:
         return None
-    if field.value not in _EFFORTS:
+    if field.need(str) not in _EFFORTS:
         field.fail(f"is {field.value!r}; it must be one of {', '.join(_EFFORTS)}")
     effort = _EFFORTS[field.value]
     if effort is not None and "reasoning_effort" not in _variables(model):

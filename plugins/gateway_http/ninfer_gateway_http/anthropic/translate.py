@@ -53,7 +53,7 @@ def understand(request: CountRequest, model: LoadSummary, *, strict: bool) -> As
         )
     choice, parallel = function_choice(request.tool_choice, notes)
     effort, wanted = _output_config(request, model, notes)
-    _check_context_management(request)
+    _check_context_management(request, notes)
     prompt = parse_prompt(
         {
             "messages": conversation.messages,
@@ -140,10 +140,12 @@ def _response_format(field: Field) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"schema": field.child("schema").value}}
 
 
-def _check_context_management(request: CountRequest) -> None:
+def _check_context_management(request: CountRequest, notes: Notes) -> None:
     """Which thoughts of earlier turns stay is the template's to say; nothing else is edited."""
-    edits = (request.context_management or {}).get("edits") or []
-    for edit in Field(edits, "context_management.edits", InvalidRequest).children():
+    field = Field(request.context_management or {}, "context_management", InvalidRequest)
+    notes.check_keys(field, ("edits",), field.path)
+    edits = field.child("edits")
+    for edit in edits.children() if edits.value is not None else ():
         if edit.need(dict).get("type") != _KEPT_THOUGHTS:
             raise Unsupported(
                 f"{edit.path}.type {edit.value.get('type')!r} is not supported by this server",
