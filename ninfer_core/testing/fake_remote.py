@@ -88,12 +88,21 @@ def _launching(launch: Callable[..., Any], start: FakeStart) -> Callable[..., An
     def launch_decode(*arguments: Any, **named: Any) -> Any:
         nonlocal count
         count += 1
-        if start.round_seconds:
-            time.sleep(start.round_seconds)
         if count > start.rounds and start.fault == "round":
             raise ZeroDivisionError("a round broke")
         if count > start.rounds and start.fault == "exit":
             os._exit(EXIT_CODE)
-        return launch(*arguments, **named)
+        launched = launch(*arguments, **named)
+        if start.round_seconds:
+            launched.collect = _after(start.round_seconds, launched.collect)
+        return launched
 
     return launch_decode
+
+
+def _after(seconds: float, collect: Callable[[], Any]) -> Callable[[], Any]:
+    def late() -> Any:
+        time.sleep(seconds)
+        return collect()
+
+    return late
