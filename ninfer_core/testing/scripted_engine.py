@@ -85,7 +85,8 @@ class ScriptedEngine:
         import numpy as np
 
         _refuse_constraints(prompt)
-        ids = self.tokenize(plain_text(prompt))
+        given = prompt.token_ids
+        ids = self.tokenize(plain_text(prompt)) if given is None else list(given)
         if not ids:
             raise InvalidPrompt("the prompt is empty", param="messages", hint="give some text")
         if len(ids) >= self._max_context:
