@@ -267,3 +267,34 @@ def test_a_disconnect_cancels(serve, eventually):
     with client_of(server).messages.stream(**BASE) as stream:
         next(iter(stream))
     eventually(lambda: server.engine.handles[0].cancelled.is_set())
+
+
+def test_what_a_coding_agent_sends_is_taken_as_it_is(server):
+    server.engine.script = always(Reply.of("ok"))
+    mark = {"cache_control": {"type": "ephemeral"}}
+    billing = "x-anthropic-billing-header: cc_version=2.1.0; cc_entrypoint=cli;"
+    reply = post(
+        server,
+        "/v1/messages?beta=true",
+        {"anthropic-version": "2023-06-01", "anthropic-beta": "claude-code-20250219"},
+        stream=True,
+        max_tokens=3000,
+        system=[
+            {"type": "text", "text": billing},
+            {"type": "text", "text": "You are an agent.", **mark},
+            {"type": "text", "text": "Rules.", **mark},
+        ],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "hi", **mark}]}],
+        tools=[{**WEATHER, "eager_input_streaming": True, "strict": False}],
+        tool_choice={"type": "auto"},
+        thinking={"type": "adaptive"},
+        output_config={"effort": "high"},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        metadata={"user_id": "user_1_account_2_session_3"},
+    )
+    assert reply.status == 200
+    assert "x-ninfer-warning" not in reply.headers
+    assert events_of(reply)[-1][0] == "message_stop"
+    [(prompt, _)] = server.engine.requests
+    assert "billing" not in str(prompt)
+    assert len(prompt.cache.markers) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import anthropic
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ninfer_core.contract.errors import (
     ConstraintDeadEnd,
     DeadlineExceeded,
+    EngineFailure,
     NonFiniteOutput,
     Overloaded,
     QueueTimeout,
@@ -147,3 +149,43 @@ def test_an_unexpected_error_shows_no_detail(server):
         client_of(server).messages.create(**BASE)
     assert caught.value.body["error"]["message"] == "internal error"
     assert "secret" not in str(caught.value)
+
+
+def error_event(reply):
+    name, data = reply.text.strip().split("\n\n")[-1].split("\n")
+    assert name == "event: error"
+    return json.loads(data.removeprefix("data: "))["error"]
+
+
+def test_a_stream_that_the_stop_outlives_ends_with_an_error(serve, eventually):
+    server = serve(lambda prompt, options: Reply.of("abc", interval=30), ServerSettings(drain=0.1))
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(post(server, stream=True)))
+    thread.start()
+    eventually(lambda: bool(server.engine.handles))
+    server.stop()
+    thread.join(20)
+    error = error_event(replies[0])
+    assert (error["type"], error["details"]["error_code"]) == ("api_error", "service_unavailable")
+
+
+def test_an_engine_that_dies_in_a_stream_is_said(serve, monkeypatch):
+    server = serve(lambda prompt, options: Reply.of("abc"))
+    submit = server.engine.submit
+
+    def submit_dying(prompt, options=None):
+        handle = submit(prompt, options)
+        take = handle.next_event
+
+        def dying(timeout=None):
+            event = take(timeout)
+            if getattr(event, "text", "") == "b":
+                raise EngineFailure("half a commit")
+            return event
+
+        handle.next_event = dying
+        return handle
+
+    monkeypatch.setattr(server.engine, "submit", submit_dying)
+    error = error_event(post(server, stream=True))
+    assert (error["type"], error["details"]["error_code"]) == ("api_error", "engine_failure")
