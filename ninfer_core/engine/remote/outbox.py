@@ -61,9 +61,9 @@ class OutgoingResponse(Response):
         self._outbox = outbox
 
     def put(self, *events: GenerationEvent) -> None:
-        if self.done:
+        if self._terminal is not None:
             raise EngineFailure("an event was published after the end of its request")
-        if not self.released:
+        if not self._released:
             self._outbox.pending.append((self._number, events))
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
