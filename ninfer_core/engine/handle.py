@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.response import Response, Terminal
 
 
-class Consumer:
+class Consumer(ABC):
     """Reading a response to its end: what handles of both kinds of engine share."""
 
     def __init__(self, response: Response) -> None:
@@ -51,13 +52,13 @@ class Consumer:
             raise RuntimeError("the handle was closed before its request ended")
         return _unwrap(terminal, self._response.failure)
 
+    @abstractmethod
     def close(self) -> None:
         """Stop consuming."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _let_go(self) -> None:
         """The response was read to its end."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
