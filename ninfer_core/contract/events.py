@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ninfer_core.contract.errors import RequestError
 from ninfer_core.contract.reuse import RestoreKind, Tier
 from ninfer_core.contract.reuse import ReuseReason as ReuseReason
+from ninfer_core.contract.row_values import row_value
 from ninfer_core.contract.sampling import TokenLogprobs
 
 
@@ -81,7 +82,7 @@ class ToolDelta:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row_value
 class Delta:
     """Committed output of one channel. ``text`` never holds half a character.
 

@@ -15,6 +15,7 @@ from ninfer_core.contract.events import Channel, Delta, FinishReason, ToolCall
 from ninfer_core.contract.media import MediaItem
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.reuse import RestoreKind as RestoreKind
+from ninfer_core.contract.row_values import row_value
 from ninfer_core.contract.sampling import SamplingParams, TokenLogprobs
 from ninfer_core.contract.single_use import SingleUse
 
@@ -101,7 +102,7 @@ class CompiledGrammar(Protocol):
     def memory_bytes(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row_value
 class OutputSpan:
     """Tokens that the model produced in one unit for one row, already cut to the budget.
 
@@ -144,7 +145,7 @@ class OutputPreview(SingleUse):
         forced: tuple[int, ...] = (),
         state: object = None,
     ) -> None:
-        super().__init__()
+        self._consumed = False  # one call less for every row of every round
         self.accepted = accepted
         self.deltas = deltas
         self.finish = finish

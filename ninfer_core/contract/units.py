@@ -18,12 +18,17 @@ from ninfer_core.contract.errors import RequestError
 from ninfer_core.contract.frontend import MaskProvider
 from ninfer_core.contract.media import Overlay
 from ninfer_core.contract.resources import ResourceVector, SequenceHandle
+from ninfer_core.contract.row_values import row_value
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.single_use import SingleUse
 
 
 class UnitKind(enum.Enum):
-    """What one execution does. DECODE covers verify rounds; NORMALISE settles drafter state."""
+    """What one execution does. DECODE covers verify rounds; NORMALISE settles drafter state.
+    Counted in every round: members are single, so that their identity is a hash that costs
+    nothing."""
+
+    __hash__ = object.__hash__
 
     ENCODE = "encode"
     PREFILL = "prefill"
@@ -55,7 +60,7 @@ class Permit(SingleUse):
         growth: ResourceVector,
         detail: object,
     ) -> None:
-        super().__init__()
+        self._consumed = False  # one call less for every row of every round
         self.sequence = sequence
         self.need = need
         self.growth = growth
@@ -72,7 +77,7 @@ class ChunkRow:
     overlays: tuple[Overlay, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row_value
 class DecodeRow:
     """One sequence of a decode round; ``masks`` is its constraint, None without one.
 
@@ -101,7 +106,7 @@ class RowStatus(enum.Enum):
     NONFINITE = "nonfinite"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row_value
 class PendingRow:
     """What one row produced after ``frontier`` accepted tokens; nothing of it is committed.
 

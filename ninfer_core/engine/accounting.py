@@ -59,7 +59,8 @@ class Accounting:
         self._scheduler.progressed(record)
         unforced = record.forced[count:] if pending.kind is UnitKind.CONTROL else ()
         record.forced = preview.forced or unforced
-        if preview.finish is None:
+        goes_on = record.state is RequestState.DECODE_READY and not record.forced
+        if preview.finish is None and not goes_on:
             self._next_state(record)
 
     def chunk(self, record: RequestRecord, progress: Progress, *, last: bool) -> bool:

@@ -106,27 +106,30 @@ class Publisher:
         if pending.kind is UnitKind.DECODE:
             self._times.rows = len(judged)
         self._accounting.unit(pending.kind, len(judged))
-        accepted = [(one.record, one.preview) for one in judged if one.preview is not None]
-        for one in judged:
-            self._account(one, pending)
-        for record, preview in accepted:
+        accepted = [(one.record, one.row, one.preview) for one in judged if one.preview is not None]
+        for record, row, preview in accepted:
+            self._accounting.accept(record, row, preview, pending)
+            if preview.finish is not None:
+                self._endings.model_finished(record, preview.finish)
+        for record, _, preview in accepted:
             commit_output(record, preview)
-        for record, preview in accepted:
+        for record, _, preview in accepted:
             if pending.kind is UnitKind.PREFILL:
                 publish_progress(record, record.prompt_tokens)
             publish(record, preview.deltas)
-        for one in judged:
-            if one.ending is not None:
-                self._endings.stop(one.record, one.ending)
+        if len(accepted) < len(judged):
+            for one in judged:
+                if one.ending is not None:
+                    self._endings.stop(one.record, one.ending)
 
     def _judge_all(self, flight: Flight, pending: PendingBatch) -> list[Judged]:
-        members = [record.sequence for record in flight.records]
-        if [row.sequence for row in pending.rows] != members:
+        rows = pending.rows
+        if [row.sequence for row in rows] != [record.sequence for record in flight.records]:
             raise EngineFailure("a unit came back with other rows than it was launched with")
-        now = self._clock()
+        kind, now = pending.kind, self._clock()
         return [
-            self._judge(record, row, pending.kind, now)
-            for record, row in zip(flight.records, pending.rows, strict=True)
+            self._judge(record, row, kind, now)
+            for record, row in zip(flight.records, rows, strict=True)
         ]
 
     def _judge(self, record: RequestRecord, row: PendingRow, kind: UnitKind, now: float) -> Judged:
@@ -145,13 +148,6 @@ class Publisher:
             return _refused(record, row, preview)
         return Judged(record, row, _accepted(preview, span), preview)
 
-    def _account(self, one: Judged, pending: PendingBatch) -> None:
-        if one.preview is None:
-            return
-        self._accounting.accept(one.record, one.row, one.preview, pending)
-        if one.preview.finish is not None:
-            self._endings.model_finished(one.record, one.preview.finish)
-
 
 def _span(record: RequestRecord, row: PendingRow, kind: UnitKind) -> OutputSpan:
     """The row's tokens cut to the budget, with the finish that the budget imposes."""
@@ -166,8 +162,8 @@ def _span(record: RequestRecord, row: PendingRow, kind: UnitKind) -> OutputSpan:
 
 def _accepted(preview: OutputPreview, span: OutputSpan) -> RowDecision:
     """The decision that a sound preview of ``span`` asks for."""
-    terminal = preview.finish is not None or span.limit is not None
-    if preview.accepted == len(span.token_ids) == 1 and not terminal and not preview.boundaries:
+    plain = preview.finish is None and span.limit is None and not preview.boundaries
+    if plain and preview.accepted == 1 == len(span.token_ids):
         return _ONE_MORE
     _check(preview, span)
     return RowDecision(

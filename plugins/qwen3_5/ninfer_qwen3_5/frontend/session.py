@@ -60,8 +60,16 @@ class _State:
     def fork(self) -> _State:
         return replace(self, channels=self.channels.fork())
 
+    @property
+    def prose(self) -> Stretch | None:
+        """The stretch that takes a token of plain text as things stand; None where more has to be
+        looked at than the token."""
+        if self.control or self.matcher is not None or self.finished:
+            return None
+        return self.channels.prose
+
     def add(self, prose: _Prose) -> None:
-        """Move on over a token that was previewed as prose."""
+        """Move on over a token that was previewed as prose, which leaves `prose` what it is."""
         prose.stretch.add_prose(prose.text)
         self.pending = prose.pending
         self.produced += 1
@@ -90,6 +98,7 @@ class Session:
     def __init__(self, rules: SessionRules, starts_in: Channel, matcher: Matcher | None) -> None:
         self._rules = rules
         self._state = _State(ChannelParser(rules.channels, starts_in), matcher=matcher)
+        self._open = self._state.prose
         self._latest: tuple[OutputPreview, _Prose | _Read] | None = None
         self._transcript = Transcript()
         self._meaningful = rules.skipped.union(rules.marks, rules.eos, rules.stop_ids)
@@ -151,6 +160,7 @@ class Session:
             self._transcript.add_text(step.stretch.channel, step.shown)
         else:
             self._state = step.state
+            self._open = step.state.prose
             self._transcript.add(preview.deltas, step.warnings)
 
     def summary(self) -> OutputSummary:
@@ -160,18 +170,10 @@ class Session:
     def _prose(self, span: OutputSpan) -> _Prose | None:
         """What nearly every span is, read without a copy of the state: one token without a meaning
         of its own, where nothing waits for what may follow. None for any other span."""
-        state, rules = self._state, self._rules
-        stretch = state.channels.prose
-        if (
-            stretch is None
-            or len(span.token_ids) != 1
-            or span.control
-            or span.limit is not None
-            or state.control
-            or state.matcher is not None
-        ):
+        stretch, tokens = self._open, span.token_ids
+        if stretch is None or len(tokens) != 1 or span.control or span.limit is not None:
             return None
-        (token,) = span.token_ids
+        token, state, rules = tokens[0], self._state, self._rules
         if token in self._meaningful:
             return None
         thinking = stretch.channel is Channel.REASONING

@@ -78,11 +78,12 @@ class TextTokenizer:
 
     def text_of(self, token_id: int) -> str | None:
         """The text of a token whose bytes are whole characters, None of any other."""
-        texts = self._texts
-        if token_id not in texts:
+        try:
+            return self._texts[token_id]
+        except KeyError:
             text, rest = decode_step(b"", self._bytes[token_id])
-            texts[token_id] = None if rest or "\ufffd" in text else text
-        return texts[token_id]
+            whole = self._texts[token_id] = None if rest or "\ufffd" in text else text
+            return whole
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = False) -> str:
         """The text of a whole sequence; malformed bytes become U+FFFD."""
