@@ -10,7 +10,7 @@ from ninfer_core.contract.events import FinishReason, GenerationResult, Usage
 from ninfer_core.contract.requests import GenerationOptions
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_gateway_http.errors import ErrorReply, on_the_wire
-from ninfer_gateway_http.replies import TokenBytes
+from ninfer_gateway_http.logprobs import TokenBytes, chat_logprobs
 from ninfer_gateway_http.responses.items import Item, new_id
 from ninfer_gateway_http.responses.schema import ResponsesRequest
 from ninfer_gateway_http.responses.translate import renamed
@@ -72,19 +72,8 @@ def usage_of(counts: Usage) -> JsonDict:
 
 def logprob_rows(rows: Sequence[TokenLogprobs], token_bytes: TokenBytes) -> list[Item]:
     """One entry for each token, with its likeliest alternatives."""
-    ids = [i for row in rows for i in (row.token_id, *(t.token_id for t in row.top))]
-    spelling = iter(token_bytes(ids))
-    content = []
-    for row in rows:
-        entry = _entry(next(spelling), row.logprob)
-        entry["top_logprobs"] = [_entry(next(spelling), top.logprob) for top in row.top]
-        content.append(entry)
+    content: list[Item] = chat_logprobs(rows, token_bytes)["content"]
     return content
-
-
-def _entry(spelling: bytes, logprob: float) -> Item:
-    text = spelling.decode(errors="replace")
-    return {"token": text, "logprob": logprob, "bytes": list(spelling)}
 
 
 def _report(result: GenerationResult) -> JsonDict:

@@ -42,7 +42,9 @@ class Run:
 
     def present(self, status: str = "in_progress") -> JsonDict:
         """The response as far as it came."""
-        return self.writer.response(status, self._output.items(status))
+        grows = status == "in_progress"
+        output = self._output.items(status if grows else "incomplete")
+        return self.writer.response(status, output)
 
     def keep(self, response: JsonDict) -> JsonDict:
         """Store ``response`` unless it is not to be stored."""

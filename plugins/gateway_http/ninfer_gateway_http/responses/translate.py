@@ -105,7 +105,7 @@ _SPELLINGS: Final = tuple(
     for pattern, spelling in (
         (r"\bmessages\[\d+\](\.\w+(\[\d+\])?)*", "input"),
         (r"^messages$", "input"),
-        (r"\b(tools\[\d+\])\.function\b", r"\1"),
+        (r"\b(tools\[\d+\])\.function(?=\.)", r"\1"),
         (r"\bresponse_format\.json_schema\b", "text.format"),
         (r"\bresponse_format\b", "text.format"),
         (r"\bmax_(?:completion_|new_)?tokens\b", "max_output_tokens"),

@@ -10,6 +10,7 @@ from typing import Final
 from ninfer_core.contract.errors import InvalidRequest, RequestError
 from ninfer_core.contract.requests import PromptInput
 from ninfer_gateway_http.cache_hints import cache_request
+from ninfer_gateway_http.extras import refuse_warnings
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.responses.items import Item, parse_input
 from ninfer_gateway_http.responses.schema import PromptFields, ResponsesRequest, check_fields
@@ -69,6 +70,8 @@ def understood(
     items = parse_input(body.input, store.item)
     if any(is_foreign(item) for item in items if item["type"] == "reasoning"):
         warnings.append("a thought whose encrypted_content was not made here was left out")
+    if gateway.settings.strict:
+        refuse_warnings(warnings)
     session = salt = None
     if isinstance(body, ResponsesRequest):
         session = (previous.root if previous else name) if body.stored else None

@@ -1,0 +1,129 @@
+"""Responses of the demo model, by the official client, from a server process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+import pytest
+
+SUM = "What is 17 + 25?"
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Weather of a city",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
+THINK = {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+@pytest.fixture(scope="module")
+def client(demo):
+    return demo.client()
+
+
+def create(client, **fields):
+    return client.responses.create(**{"model": "demo", "temperature": 0} | fields)
+
+
+def test_whole_streamed_and_stored_say_the_same(client):
+    whole = create(client, input=SUM, extra_body=THINK)
+    thought, message = whole.output
+    assert thought.content[0].text
+    assert (message.content[0].text, whole.status) == ("42", "completed")
+    assert 0 < whole.usage.output_tokens_details.reasoning_tokens < whole.usage.output_tokens
+    with client.responses.stream(
+        model="demo", temperature=0, input=SUM, extra_body=THINK
+    ) as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_response()
+    assert kinds[0] == "response.created"
+    assert kinds.count("response.completed") == 1
+    assert "response.reasoning_text.delta" in kinds
+    assert last.output_text == whole.output_text
+    assert last.output[0].content[0].text == thought.content[0].text
+    assert last.usage.output_tokens == whole.usage.output_tokens
+    assert client.responses.retrieve(last.id).output_text == "42"
+    counted = client.responses.input_tokens.count(model="demo", input=SUM, extra_body=THINK)
+    assert counted.input_tokens == whole.usage.input_tokens
+
+
+def test_thinking_off_puts_all_into_the_message(client):
+    done = create(client, input=SUM, reasoning={"effort": "none"})
+    assert [item.type for item in done.output] == ["message"]
+    assert done.output_text == "42"
+    assert done.usage.output_tokens_details.reasoning_tokens == 0
+
+
+def test_a_tool_round_trip_over_stored_responses(client):
+    first = create(client, input="What is the weather in Paris?", tools=[WEATHER])
+    [call] = first.output
+    assert (call.type, call.name, call.status) == ("function_call", "get_weather", "completed")
+    assert json.loads(call.arguments) == {"city": "Paris"}
+    result = {
+        "type": "function_call_output",
+        "call_id": call.call_id,
+        "output": json.dumps({"city": "Paris", "weather": "rain"}),
+    }
+    done = create(client, input=[result], previous_response_id=first.id, tools=[WEATHER])
+    assert done.status == "completed"
+    assert done.usage.input_tokens > first.usage.total_tokens
+    items = client.responses.input_items.list(done.id, order="asc")
+    assert [item.type for item in items] == ["message", "function_call", "function_call_output"]
+
+
+def test_a_call_streams_its_arguments_and_one_that_is_cut_is_incomplete(client):
+    asked = {"input": "What is the weather in Paris?", "tools": [WEATHER]}
+    events = list(create(client, stream=True, **asked))
+    pieces = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert len(pieces) > 1
+    assert json.loads("".join(pieces)) == {"city": "Paris"}
+    needed = events[-1].response.usage.output_tokens
+    cut = create(client, max_output_tokens=needed - 6, **asked)
+    assert cut.status == "incomplete"
+    assert [item.status for item in cut.output] == ["incomplete"]
+    assert create(client, input=SUM, previous_response_id=cut.id).output_text
+
+
+def test_an_effort_that_the_template_does_not_read_is_refused_by_its_name(client):
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(client, input=SUM, reasoning={"effort": "high"})
+    assert refused.value.param == "reasoning.effort"
+
+
+def test_constraints_are_refused_until_there_is_a_grammar(client):
+    for fields, param in (
+        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"tools": [WEATHER], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [WEATHER | {"strict": True}]}, "tools[0].strict"),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            create(client, input=SUM, **fields)
+        assert refused.value.param == param
+
+
+def test_the_asynchronous_client(demo):
+    async def talk():
+        async with demo.async_client() as client:
+            fields = {"model": "demo", "temperature": 0, "input": SUM}
+            many = await asyncio.gather(*(client.responses.create(**fields) for _ in range(3)))
+            assert [done.output_text for done in many] == ["42"] * 3
+            async with client.responses.stream(**fields) as stream:
+                texts = [e.delta async for e in stream if e.type == "response.output_text.delta"]
+                last = await stream.get_final_response()
+            assert "".join(texts) == last.output_text == "42"
+            assert (await client.responses.retrieve(last.id)).output_text == "42"
+            items = await client.responses.input_items.list(last.id)
+            assert items.data[0].content[0].text == SUM
+            await client.responses.delete(last.id)
+            with pytest.raises(openai.NotFoundError):
+                await client.responses.retrieve(last.id)
+            with pytest.raises(openai.BadRequestError):
+                await client.responses.create(**fields | {"truncation": "auto"})
+
+    asyncio.run(talk())
