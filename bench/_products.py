@@ -46,12 +46,13 @@ PLAIN = {
         (32, 128, 1, 2, 5), (64, 128, 1, 2, 4),
     ],
     "fp8": [
-        (16, 256, 4, 4, 4), (32, 256, 4, 4, 4), (16, 512, 4, 4, 3), (32, 512, 4, 4, 3),
-        (16, 1024, 8, 8, 3), (64, 128, 1, 2, 5),
+        (16, 512, 4, 4, 3), (32, 256, 4, 4, 4), (16, 256, 4, 4, 5), (32, 512, 4, 4, 3),
+        (16, 1024, 8, 8, 3), (32, 512, 8, 8, 3), (64, 256, 4, 4, 3), (64, 128, 1, 2, 5),
+        (64, 256, 4, 8, 4),
     ],
     "q4": [
-        (16, 256, 4, 4, 4), (32, 256, 4, 4, 4), (64, 256, 4, 4, 3), (16, 512, 8, 8, 4),
-        (32, 512, 8, 8, 3),
+        (32, 512, 8, 4, 3), (32, 256, 4, 4, 5), (16, 512, 8, 4, 4), (32, 512, 8, 8, 4),
+        (16, 512, 8, 8, 4), (64, 256, 4, 4, 4), (64, 512, 8, 8, 3), (64, 512, 8, 4, 3),
     ],
 }  # fmt: skip
 """Rows, columns, groups, warps and stages to try for every weight."""
@@ -77,15 +78,17 @@ class Case:
 
     def candidates(self) -> list[Tile]:
         shapes = PLAIN[self.kind]
-        if self.fusion == "swiglu":
+        if self.fusion == "swiglu" and self.kind == "bf16":
             shapes = [shape for shape in shapes if shape[0] <= 32]
-        found = [Tile(r, k, g, 1, warps, stages, 2) for r, k, g, warps, stages in shapes]
+        # Quantised weights are decoded in registers, which their first step would take.
+        begin = (2, True) if self.kind == "bf16" else (4, False)
+        found = [Tile(r, k, g, 1, warps, stages, *begin) for r, k, g, warps, stages in shapes]
         if self.rows <= FEW_ROWS:
             # The largest tiles leave most of the machine idle there.
-            found = [tile for tile in found if tile.block_r <= 32][:4]
+            found = [tile for tile in found if tile.block_r <= 32][:5]
             for place, split in PARTS:
                 r, k, g, warps, stages = shapes[place]
-                found.append(Tile(r, k, g, split, warps, stages, 2))
+                found.append(Tile(r, k, g, split, warps, stages, *begin))
         return found
 
     def call(self, x: Tensor, scale: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Choose the tiles of the decode products on this GPU, and write them to a table.
 
 Usage: python bench/tune_linear.py [--models 0.8B 4B 9B 27B] [--formats bf16 fp8 q4] [--out FILE]
+       [--every]
 
 For each weight of the published models, fused as a decode round runs it, a few ways to cut the
 product are timed for one activation row in CUDA graphs, over copies of the weight that together do
@@ -60,7 +61,8 @@ def compile_all(pool: ProcessPoolExecutor, jobs: list[tuple[Case, Tile, int]]) -
             case.fusion, case.kind, tile.parts(case.columns), case.columns % tile.block_k == 0,
             case.columns % 16, case.rows % 16, case.columns // 64 % 16,
         )  # fmt: skip
-        distinct.setdefault((facts, tile, tiles.padded_rows(count)), (case, tile, count))
+        company = (count == 1, tiles.padded_rows(count))
+        distinct.setdefault((facts, tile, company), (case, tile, count))
     start = time.perf_counter()
     failures = [said for said in pool.map(compile_one, distinct.values()) if said]
     print("\n".join([*failures, f"compiled {len(distinct)} kernels in "
@@ -118,12 +120,17 @@ def timed(case: Case, copies: list[WeightMatrix], among: list[Tile]) -> list[tup
     return sorted(found, key=lambda pair: pair[0])
 
 
-def varied(found: list[tuple[float, Tile]]) -> list[Tile]:
-    """The fastest with other ways to begin before its inputs are there."""
-    ways = [(0, True), (4, True), (2, False), (4, False), (8, False)]
-    return [
-        replace(tile, ahead=ahead, early=early) for _, tile in found[:1] for ahead, early in ways
-    ]
+def varied(kind: str, found: list[tuple[float, Tile]]) -> list[Tile]:
+    """The fastest with other ways to begin before its inputs are there, and quantised ones with
+    fewer registers."""
+    ways = [(0, True), (4, True), (0, False), (2, False), (4, False), (8, False)]
+    tried = []
+    for _, tile in found[:1]:
+        others = [replace(tile, ahead=ahead, early=early) for ahead, early in ways]
+        if kind != "bf16":
+            others += [replace(tile, registers=count) for count in (64, 80, 104)]
+        tried += [other for other in others if other != tile]
+    return tried
 
 
 def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile]]) -> Tile | None:
@@ -138,16 +145,21 @@ def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile
     return None
 
 
+def described(tile: Tile) -> str:
+    shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
+             tile.ahead, "early" if tile.early else "late", tile.registers)  # fmt: skip
+    return str(shape)
+
+
 def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str:
     total = sum(plane.nbytes for plane in copies[0].planes.values())
     use(tile)
     times = {count: measure(case, copies, count) for count in (1, 8, 16, 32)}
     rates = ", ".join(f"{count} rows {t * 1e6:.2f} us" for count, t in times.items())
     share = total / times[1] / peak
-    shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
-             tile.ahead, "early" if tile.early else "late")  # fmt: skip
+    shape = f"{case.rows:6}x{case.columns:<5} {described(tile):44}"
     return (
-        f"{case.fusion:6} {case.kind:4} {case.rows:6}x{case.columns:<5} {shape!s:40} {rates}; "
+        f"{case.fusion:6} {case.kind:4} {shape} {rates}; "
         f"{total / times[1] / 1e9:.0f} GB/s, {share:.0%}"
     )
 
@@ -164,6 +176,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--out", type=Path, default=TABLE)
+    parser.add_argument("--every", action="store_true", help="print the time of every candidate")
     options = parser.parse_args()
     wanted = cases(options.models, options.formats)
     workers = max(1, min(16, (os.cpu_count() or 2) - 1))
@@ -175,17 +188,21 @@ def main() -> None:
         print(f"{torch.cuda.get_device_name()}, reading alone {peak / 1e9:.0f} GB/s", flush=True)
         pools = Pools()
         times = {case: timed(case, pools.copies(case), case.candidates()) for case in wanted}
-        compile_all(pool, [(case, tile, 1) for case in wanted for tile in varied(times[case])])
+        compile_all(
+            pool, [(case, tile, 1) for case in wanted for tile in varied(case.kind, times[case])]
+        )
         for case, found in times.items():
-            found += timed(case, pools.copies(case), varied(found))
+            found += timed(case, pools.copies(case), varied(case.kind, found))
             found.sort(key=lambda pair: pair[0])
         compile_all(pool, [
             (case, tile, count) for case, found in times.items()
-            for _, tile in found[:1] for count in (9, 17)
+            for _, tile in found[:1] for count in (5, 9, 17)
         ])  # fmt: skip
     for case, found in times.items():
         copies = pools.copies(case)
         tile = settle(case, copies, found)
+        if options.every:
+            print("".join(f"  {t * 1e6:.2f} us {described(of)}\n" for t, of in found), end="")
         if tile is not None:
             key = tiles.table_key(case.fusion, case.kind, case.rows, case.columns, capability)
             chosen[key] = tile

@@ -18,6 +18,9 @@ from ninfer_ops_triton.kernels.gemv import product_kernel
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
 from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear
 
+FEW_ROWS = 8
+"""Up to so many activation rows a tile's limit of registers holds."""
+
 _EMBEDDED = 1024
 
 
@@ -106,8 +109,8 @@ def product(
     live_rows = out_rows if live_rows is None else live_rows
     if not 1 <= live_rows <= out_rows:
         raise OpError(f"{live_rows} addressable rows of {out_rows}; there must be 1 to {out_rows}")
-    # Pairs of activations are read as words.
-    x = _paired(x.contiguous()) if kind == "q4" else x.contiguous()
+    # Four activations are read as a word.
+    x = _quads(x.contiguous()) if kind == "q4" else x.contiguous()
     out = _output(x, out_rows, epilogue, following)
     tile = tiles.choose(_fusion(epilogue, squares), kind, out_rows, weight.columns)
     n, split = tiles.padded_rows(x.shape[0]), tile.parts(x.shape[1])
@@ -116,6 +119,7 @@ def product(
     codes, scales = codes_and_scales(weight)
     parts = 1 if squares is None else squares.shape[1]
     after = following or Stream(x, x, x, x)
+    limits = {"maxnreg": tile.registers} if tile.registers and n <= FEW_ROWS else {}
     launch(
         product_kernel, grid,
         x, codes, scales, x if squares is None else squares, x if residual is None else residual,
@@ -127,6 +131,7 @@ def product(
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, EVEN_K=x.shape[1] % tile.block_k == 0,
+        ONE=kind != "bf16" and x.shape[0] == 1, **limits,
     )  # fmt: skip
     return out
 
@@ -138,10 +143,10 @@ def _output(x: Tensor, rows: int, epilogue: str, following: Stream | None) -> Te
     return torch.empty((x.shape[0], rows), dtype=dtype, device=x.device)
 
 
-def _paired(values: Tensor) -> Tensor:
-    """Contiguous values, with a zero behind an odd last dimension, where words may begin."""
-    if values.shape[-1] % 2:
-        return pad(values, (0, 1))
+def _quads(values: Tensor) -> Tensor:
+    """Contiguous values, rows filled with zeros up to a multiple of four, where words may begin."""
+    if values.shape[-1] % 4:
+        return pad(values, (0, -values.shape[-1] % 4))
     return values if values.data_ptr() % 8 == 0 else values.clone()
 
 

@@ -25,7 +25,8 @@ class Tile:
     """A program takes ``block_r`` rows of the weight and one of ``split`` parts of its columns, in
     steps of ``block_k`` columns that form ``groups`` sums. While it waits for the kernel before it,
     its first step's weights come into registers (``early``), and those of ``ahead`` more steps, 0
-    or a power of two, into the L2 cache.
+    or a power of two, into the L2 cache. Up to eight activation rows the compiler gives a
+    thread at most ``registers``, where that is not None, so that more programs run side by side.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -39,6 +40,7 @@ class Tile:
     stages: int
     ahead: int = 0
     early: bool = True
+    registers: int | None = None
 
     def __post_init__(self) -> None:
         powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)

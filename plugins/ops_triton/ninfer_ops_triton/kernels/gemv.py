@@ -17,22 +17,16 @@ import triton.language as tl
 from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
 
 _SPREAD = """{{
-    .reg .b32 bytes, pair, flip, one, offset;
-    mov.b32 flip, 0x43084308;
-    mov.b32 one, 0x3F803F80;
-    mov.b32 offset, 0xC308C308;
-    shr.u32 bytes, $2, {shift};
-    prmt.b32 pair, bytes, 0, 0x4140;
-    lop3.b32 pair, pair, 0x000F000F, flip, 0x6A;
-    fma.rn.bf16x2 $0, pair, one, offset;
-    prmt.b32 pair, bytes, 0, 0x4342;
-    lop3.b32 pair, pair, 0x000F000F, flip, 0x6A;
-    fma.rn.bf16x2 $1, pair, one, offset;
+    .reg .b32 word;
+    shr.u32 word, $1, {shift};
+    lop3.b32 $0, word, 0x000F000F, 0x43084308, 0x6A;
 }}"""
-"""Four bytes to four bf16: spread two by two, mask and flip (a & b ^ c), subtract 136."""
+"""One nibble of each of two 16-bit words to two bf16: mask and flip (a & b ^ c)."""
 
-_LOW_NIBBLES = tl.constexpr(_SPREAD.format(shift=0))
-_HIGH_NIBBLES = tl.constexpr(_SPREAD.format(shift=4))
+_NIBBLES = tuple(tl.constexpr(_SPREAD.format(shift=4 * place)) for place in range(4))
+_NIBBLE_0, _NIBBLE_1, _NIBBLE_2, _NIBBLE_3 = _NIBBLES
+_OFFSET = tl.constexpr(136.0)
+"""What a nibble's bf16 counts from."""
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -52,7 +46,7 @@ def product_kernel(
     out_rows,
     live_rows,  # rows that are read; logits of the others are -inf
     columns,
-    row_columns,  # columns of a row of x: columns, or one more to make them even (Q4)
+    row_columns,  # columns of a row of x: columns, or up to three more to make words (Q4)
     row_bytes,
     row_groups,
     parts,
@@ -70,6 +64,7 @@ def product_kernel(
     AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
     EVEN_K: tl.constexpr,
+    ONE: tl.constexpr,
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -94,19 +89,24 @@ def product_kernel(
         _ask_ahead(codes, read, row_bytes, first, STEP, AHEAD)
         if GATED:
             _ask_ahead(codes, read + out_rows, row_bytes, first, STEP, AHEAD)
+    # Sums of squares of a long row take many registers: not beside weights that are decoded.
+    FIRST: tl.constexpr = NORM and FORMAT == "bf16"
     if FORMAT == "q4":
-        acc, up, inverse = _packed_products(
-            x, codes, scales, squares, read, out_rows, n, T, row_columns, row_bytes, row_groups,
-            parts, eps, columns, start, stop, NORM, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES,
-            EARLY, EVEN_K, INTERPRET, PDL,
+        acc, up = _packed_products(
+            x, codes, scales, read, out_rows, n, T, row_columns, row_bytes, row_groups,
+            start, stop, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ONE, INTERPRET,
+            PDL,
         )  # fmt: skip
+        inverse = n
     else:
         acc, up, inverse = _plain_products(
             x, codes, squares, read, out_rows, n, T, columns, parts, eps,
-            start, stop, NORM, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K,
-            INTERPRET, PDL,
+            start, stop, FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K,
+            ONE, INTERPRET, PDL,
         )  # fmt: skip
     if SPLIT == 1:
+        if NORM and not FIRST:
+            inverse = _inverse_rms_in_parts(squares, n, T, parts, columns, eps, PARTS, N, INTERPRET)
         _finish(
             acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block,
             r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
@@ -132,6 +132,10 @@ def product_kernel(
                 if GATED:
                     up += tl.load(their + TILE, cache_modifier=".cg")
             tl.store(counters + place, 0)
+            if NORM and not FIRST:
+                inverse = _inverse_rms_in_parts(
+                    squares, n, T, parts, columns, eps, PARTS, N, INTERPRET
+                )
             _finish(
                 acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read,
                 block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
@@ -167,7 +171,8 @@ def _plain_products(
     x, codes, squares, read, out_rows, n, T, columns, parts, eps, start, stop,
     NORM: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    EARLY: tl.constexpr, EVEN_K: tl.constexpr, ONE: tl.constexpr, INTERPRET: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, of bf16 or fp8 weights,
     and the inverse root mean squares [N] of a normed stream."""
@@ -175,8 +180,10 @@ def _plain_products(
     k = _group_columns(G, W)
     w = codes + _as_rows(read * columns, G)
     w_up = w + _long(out_rows) * columns
-    x_rows = x + _as_columns(n.to(tl.int64) * columns, G)
-    present = _as_columns(n < T, G)
+    # One row is read alone, and multiplied in all N places.
+    n_read = tl.arange(0, 1) if ONE else n
+    x_rows = x + _as_columns(n_read.to(tl.int64) * columns, G)
+    present = _as_columns(n_read < T, G)
 
     if EARLY:
         # The first step's weights do not wait for the kernel before this one. They are used last,
@@ -186,7 +193,7 @@ def _plain_products(
             first_up = _weights(w_up, start + k, columns, G, EVEN_K)
     await_inputs(PDL)
     if EARLY:
-        first_x = _activations(x_rows, start + k, present, columns, G, EVEN_K)
+        first_x = _activations(x_rows, start + k, present, columns, G, EVEN_K, ONE)
     inverse = _inverse_rms(squares, n, T, parts, columns, eps, NORM, PARTS, N, INTERPRET)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
@@ -195,7 +202,7 @@ def _plain_products(
         weights_up = weights
         if GATED:
             weights_up = _weights(w_up, at + k, columns, G, EVEN_K)
-        values = _activations(x_rows, at + k, present, columns, G, EVEN_K)
+        values = _activations(x_rows, at + k, present, columns, G, EVEN_K, ONE)
         acc, up = _plain_step(acc, up, weights, weights_up, values, GATED, INTERPRET)
     if EARLY:
         first = _kept(first, INTERPRET)
@@ -206,15 +213,34 @@ def _plain_products(
 
 
 @triton.jit
-def _activations(x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.constexpr):
-    """A tile [W, N] or [G, W, N]; rows and columns that are not there are 0."""
+def _activations(
+    x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.constexpr, ONE: tl.constexpr
+):
+    """A tile [W, N] or [G, W, N], or [W, 1] or [G, W, 1] (ONE); rows and columns that are not there
+    are 0."""
     down = _down(k, G)
-    there = present if EVEN_K else present & (down < columns)
-    return tl.load(x_rows + down, mask=there, other=0.0)
+    if ONE and EVEN_K:
+        tile = tl.load(x_rows + down)
+    else:
+        there = present if EVEN_K else present & (down < columns)
+        tile = tl.load(x_rows + down, mask=there, other=0)
+    return tile
+
+
+@triton.jit
+def _side_by_side(x, N: tl.constexpr):
+    """[W, 1] or [G, W, 1] to N equal columns; N columns as they are."""
+    if x.shape[-1] != N:
+        if len(x.shape) == 2:
+            x = tl.broadcast_to(x, [x.shape[0], N])
+        else:
+            x = tl.broadcast_to(x, [x.shape[0], x.shape[1], N])
+    return x
 
 
 @triton.jit
 def _plain_step(acc, up, weights, weights_up, values, GATED: tl.constexpr, INTERPRET: tl.constexpr):
+    values = _side_by_side(values, acc.shape[-1])
     acc = _dot(_widened(weights), values, acc, INTERPRET)
     if GATED:
         up = _dot(_widened(weights_up), values, up, INTERPRET)
@@ -241,6 +267,23 @@ def _inverse_rms(
 
 
 @triton.jit
+def _inverse_rms_in_parts(
+    squares, n, T, parts, columns, eps, PARTS: tl.constexpr, N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """As :func:`_inverse_rms` of a normed stream, in up to eight sums that warps share."""
+    G: tl.constexpr = 8 if PARTS >= 128 else PARTS // 16
+    p = _group_columns(G, PARTS // G)
+    there = _down(p < parts, G) & _as_columns(n < T, G)
+    place = _as_columns(n.to(tl.int64) * parts, G) + _down(p, G)
+    sums = tl.load(squares + place, mask=there, other=0.0)
+    SHAPE: tl.constexpr = [16, PARTS] if G == 1 else [G, 16, PARTS // G]
+    ones = tl.full(SHAPE, 1.0, tl.float32).to(tl.bfloat16)
+    total = _folded(_sum_halves(ones, sums, _zeros(16, N, G), INTERPRET), G)
+    return tl.rsqrt(tl.max(total, axis=0) / columns + eps)
+
+
+@triton.jit
 def _sum_halves(ones, values, acc, INTERPRET: tl.constexpr):
     """``acc + ones @ values`` of fp32 values, in two bf16 each. That is exact for the square of a
     bf16, and to 2^-17 for others."""
@@ -251,18 +294,19 @@ def _sum_halves(ones, values, acc, INTERPRET: tl.constexpr):
 
 @triton.jit
 def _packed_products(
-    x, codes, scales, squares, read, out_rows, n, T, columns, row_bytes, row_groups, parts, eps,
-    normed_columns, start, stop,
-    NORM: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, EVEN_K: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    x, codes, scales, read, out_rows, n, T, columns, row_bytes, row_groups, start, stop,
+    GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, G: tl.constexpr,
+    N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr, EVEN_K: tl.constexpr,
+    ONE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """As :func:`_plain_products` of four-bit codes: even and odd columns are two products, so that
-    nibbles need no shuffle, and the scale of 64 columns multiplies their sum. ``columns`` is even,
-    x is read as pairs of bf16, and BLOCK_K is 64 G."""
-    pairs = columns // 2
-    j = _group_columns(G, 32)
-    w = codes + _as_rows(read * row_bytes, G)
+    """Sums as of :func:`_plain_products` of four-bit codes, BLOCK_K being 64 G. Codes are read
+    as 16-bit words of four, and x as words of four bf16, ``columns`` being a multiple of four: the
+    first columns of all words are one product, the second another, so that nibbles need no shuffle.
+    The scale of 64 columns multiplies their sum."""
+    quads = columns // 4
+    row_words = row_bytes // 2
+    j = _group_columns(G, 16)
+    w = codes.to(tl.pointer_type(tl.uint16)) + _as_rows(read * row_words, G)
     WORDS: tl.constexpr = G > 1 and EVEN_K
     if WORDS:
         WORD: tl.constexpr = tl.uint32 if G == 2 else tl.uint64
@@ -271,35 +315,35 @@ def _packed_products(
     else:
         s = scales + _as_rows(read * row_groups, G)
         s_up = s + _long(out_rows) * row_groups
-    w_up = w + _long(out_rows) * row_bytes
-    words = x.to(tl.pointer_type(tl.uint32)) + _as_columns(n.to(tl.int64) * pairs, G)
-    present = _as_columns(n < T, G)
+    w_up = w + _long(out_rows) * row_words
+    n_read = tl.arange(0, 1) if ONE else n
+    words = x.to(tl.pointer_type(tl.uint64)) + _as_columns(n_read.to(tl.int64) * quads, G)
+    present = _as_columns(n_read < T, G)
 
     if EARLY:
-        first = _packed_weights(w, start // 2 + j, row_bytes, G)
+        first = _packed_weights(w, start // 4 + j, row_words, G, EVEN_K)
         first_s = _group_scales(s, start, row_groups, G, WORDS)
         if GATED:
-            first_up = _packed_weights(w_up, start // 2 + j, row_bytes, G)
+            first_up = _packed_weights(w_up, start // 4 + j, row_words, G, EVEN_K)
             first_s_up = _group_scales(s_up, start, row_groups, G, WORDS)
         else:
             first_s_up = first_s
     await_inputs(PDL)
     if EARLY:
-        first_x = _words(words, start // 2 + j, present, pairs, G)
-    inverse = _inverse_rms(squares, n, T, parts, normed_columns, eps, NORM, PARTS, N, INTERPRET)
+        first_x = _activations(words, start // 4 + j, present, quads, G, EVEN_K, ONE)
     acc = _zeros(BLOCK_R, N, G)
     up = _zeros(BLOCK_R, N, G)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
-        weights = _packed_weights(w, at // 2 + j, row_bytes, G)
+        weights = _packed_weights(w, at // 4 + j, row_words, G, EVEN_K)
         step = _group_scales(s, at, row_groups, G, WORDS)
         weights_up = weights
         step_up = step
         if GATED:
-            weights_up = _packed_weights(w_up, at // 2 + j, row_bytes, G)
+            weights_up = _packed_weights(w_up, at // 4 + j, row_words, G, EVEN_K)
             step_up = _group_scales(s_up, at, row_groups, G, WORDS)
-        both = _words(words, at // 2 + j, present, pairs, G)
+        fours = _activations(words, at // 4 + j, present, quads, G, EVEN_K, ONE)
         acc, up = _packed_step(
-            acc, up, weights, step, weights_up, step_up, both, BLOCK_R, N, GATED, G, WORDS,
+            acc, up, weights, step, weights_up, step_up, fours, BLOCK_R, N, GATED, G, WORDS,
             INTERPRET,
         )  # fmt: skip
     if EARLY:
@@ -309,49 +353,67 @@ def _packed_products(
             acc, up, first, first_s, first_up, first_s_up, _kept(first_x, INTERPRET),
             BLOCK_R, N, GATED, G, WORDS, INTERPRET,
         )  # fmt: skip
-    return _folded(acc, G), _folded(up, G), inverse
-
-
-@triton.jit
-def _words(words, j, present, pairs, G: tl.constexpr):
-    """Pairs of activations, [32, N] or [G, 32, N]."""
-    down = _down(j, G)
-    return tl.load(words + down, mask=present & (down < pairs), other=0)
+    return _folded(acc, G), _folded(up, G)
 
 
 @triton.jit
 def _packed_step(
-    acc, up, weights, step, weights_up, step_up, both,
+    acc, up, weights, step, weights_up, step_up, fours,
     BLOCK_R: tl.constexpr, N: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr,
     WORDS: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    even = both.to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    odd = (both >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    sums = _dot(_nibbles(weights, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
-    sums = _dot(_nibbles(weights, True, INTERPRET), odd, sums, INTERPRET)
-    acc = tl.fma(sums, _spread_scales(step, G, WORDS) + tl.zeros_like(sums), acc)
+    x_0 = _side_by_side(fours.to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
+    x_1 = _side_by_side((fours >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
+    x_2 = _side_by_side((fours >> 32).to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
+    x_3 = _side_by_side((fours >> 48).to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
+    # Every row's sum begins with what its offsets add too much: exact factors, the same chain.
+    less = tl.full(weights.shape, -_OFFSET, tl.float32).to(tl.bfloat16)
+    offset = _four_dots(
+        less, less, less, less, x_0, x_1, x_2, x_3, _zeros(BLOCK_R, N, G), INTERPRET
+    )
+    sums = _nibble_dots(weights, x_0, x_1, x_2, x_3, offset, INTERPRET)
+    acc = tl.fma(sums, tl.broadcast_to(_spread_scales(step, G, WORDS), sums.shape), acc)
     if GATED:
-        sums = _dot(_nibbles(weights_up, False, INTERPRET), even, _zeros(BLOCK_R, N, G), INTERPRET)
-        sums = _dot(_nibbles(weights_up, True, INTERPRET), odd, sums, INTERPRET)
-        up = tl.fma(sums, _spread_scales(step_up, G, WORDS) + tl.zeros_like(sums), up)
+        sums = _nibble_dots(weights_up, x_0, x_1, x_2, x_3, offset, INTERPRET)
+        up = tl.fma(sums, tl.broadcast_to(_spread_scales(step_up, G, WORDS), sums.shape), up)
     return acc, up
 
 
 @triton.jit
-def _nibbles(packed, HIGH: tl.constexpr, INTERPRET: tl.constexpr):
-    """The low or high four bits of u8 as numbers -8..7 in bf16: with the sign bit flipped they are
-    0..15, which is what the last bits of a bf16 from 128 to 143 count."""
+def _nibble_dots(words, x_0, x_1, x_2, x_3, sums, INTERPRET: tl.constexpr):
+    return _four_dots(
+        _nibbles(words, 0, INTERPRET), _nibbles(words, 1, INTERPRET),
+        _nibbles(words, 2, INTERPRET), _nibbles(words, 3, INTERPRET),
+        x_0, x_1, x_2, x_3, sums, INTERPRET,
+    )  # fmt: skip
+
+
+@triton.jit
+def _four_dots(a_0, a_1, a_2, a_3, x_0, x_1, x_2, x_3, sums, INTERPRET: tl.constexpr):
+    sums = _dot(a_0, x_0, sums, INTERPRET)
+    sums = _dot(a_1, x_1, sums, INTERPRET)
+    sums = _dot(a_2, x_2, sums, INTERPRET)
+    return _dot(a_3, x_3, sums, INTERPRET)
+
+
+@triton.jit
+def _nibbles(words, PLACE: tl.constexpr, INTERPRET: tl.constexpr):
+    """Bits 4 PLACE to 4 PLACE + 3 of u16, two's complement, plus 136, in bf16: with the sign bit
+    flipped they are 0..15, which is what the last bits of a bf16 from 128 to 143 count."""
     if INTERPRET:
-        bits = ((packed >> 4 if HIGH else packed & 15).to(tl.uint16)) ^ 0x4308
-        numbers = (wide(bits.to(tl.bfloat16, bitcast=True)) - 136.0).to(tl.bfloat16)
+        bits = ((words >> (4 * PLACE)) & 15) ^ 0x4308
+        numbers = bits.to(tl.uint16).to(tl.bfloat16, bitcast=True)
     else:
+        if PLACE == 0:
+            CODE: tl.constexpr = _NIBBLE_0
+        elif PLACE == 1:
+            CODE: tl.constexpr = _NIBBLE_1
+        elif PLACE == 2:
+            CODE: tl.constexpr = _NIBBLE_2
+        else:
+            CODE: tl.constexpr = _NIBBLE_3
         numbers = tl.inline_asm_elementwise(
-            _HIGH_NIBBLES if HIGH else _LOW_NIBBLES,
-            "=r,=r,r",
-            [packed],
-            dtype=tl.bfloat16,
-            is_pure=True,
-            pack=4,
+            CODE, "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2
         )
     return numbers
 
@@ -422,7 +484,11 @@ def _kept(tile, INTERPRET: tl.constexpr):
     shared memory as soon as it is loaded, and so wait for it there."""
     if not INTERPRET:
         kind: tl.constexpr = tile.dtype
-        if kind.primitive_bitwidth == 32:
+        if kind.primitive_bitwidth == 64:
+            raw = tl.inline_asm_elementwise(
+                "mov.b64 $0, $1;", "=l,l", [tile], dtype=tl.uint64, is_pure=False, pack=1
+            )
+        elif kind.primitive_bitwidth == 32:
             raw = tl.inline_asm_elementwise(
                 "mov.b32 $0, $1;", "=r,r", [tile], dtype=tl.uint32, is_pure=False, pack=1
             )
@@ -441,9 +507,14 @@ def _kept(tile, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def _packed_weights(w, j, row_bytes, G: tl.constexpr):
+def _packed_weights(w, j, row_words, G: tl.constexpr, EVEN_K: tl.constexpr):
+    """A tile [BLOCK_R, 16] or [G, BLOCK_R, 16] of 16-bit words."""
     across = _across(j, G)
-    return tl.load(w + across, mask=across < row_bytes, other=0, eviction_policy="evict_first")
+    if EVEN_K:
+        tile = tl.load(w + across, eviction_policy="evict_first")
+    else:
+        tile = tl.load(w + across, mask=across < row_words, other=0, eviction_policy="evict_first")
+    return tile
 
 
 @triton.jit
