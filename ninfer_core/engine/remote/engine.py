@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -113,11 +114,11 @@ class RemoteEngine:
         if not self._link.availability.ready:
             raise self._link.unavailable()
         if needs_no_model(options):
-            return self._post(prompt, options, started, Response())
+            return self._post(prompt, options, started, lambda: None)
         self._link.settle_dropped()
         self._gate.take()
         try:
-            return self._post(prompt, options, started, Response(self._gate.give_back))
+            return self._post(prompt, options, started, self._gate.give_back)
         except BaseException:
             self._gate.give_back()
             raise
@@ -193,16 +194,15 @@ class RemoteEngine:
         prompt: PromptInput | PreparedPrompt,
         options: GenerationOptions,
         started: float,
-        response: Response,
+        give_back: Callable[[], None],
     ) -> RemoteHandle:
         prepared = (
             prompt if isinstance(prompt, PreparedPrompt) else self._frontend().prepare(prompt)
         )
-
-        def message(number: int) -> Submit:
-            return Submit(number, prepared, options, self._clock() - started)
-
-        number, accepted = self._link.submit(response, message)
+        number = self._link.number()
+        response = Response(partial(_settle, self._link, number, give_back))
+        spent = self._clock() - started
+        accepted = self._link.submit(Submit(number, prepared, options, spent), response)
         return RemoteHandle(self._link, number, response, accepted, prepared.length)
 
     def _frontend(self) -> Frontend:
@@ -221,6 +221,13 @@ def _hello(plan: RemotePlan, options: EngineOptions) -> Hello:
         selection=plan.selection,
         path=tuple(sys.path),
     )
+
+
+def _settle(link: Link, number: int, give_back: Callable[[], None]) -> None:
+    """The request has ended and was let go. The child hears it first, so that it never counts one
+    more request than are counted here."""
+    link.release(number)
+    give_back()
 
 
 def _close(link: Link, text: TextSide) -> None:

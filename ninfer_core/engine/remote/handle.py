@@ -47,9 +47,9 @@ class RemoteHandle(Consumer):
 
     def close(self) -> None:
         """Stop consuming; cancels a request that still runs. Idempotent."""
-        self._response.release()
         self._let_go()
+        self._link.release(self._number)
+        self._response.release()
 
     def _let_go(self) -> None:
-        if self._finalizer.detach() is not None:
-            self._link.release(self._number)
+        self._finalizer.detach()

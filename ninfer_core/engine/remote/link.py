@@ -14,6 +14,7 @@ from ninfer_core.contract.errors import EngineFailure, Unavailable
 from ninfer_core.contract.events import Failed, Finished
 from ninfer_core.engine.remote.channel import Channel
 from ninfer_core.engine.remote.messages import (
+    Accepted,
     Answer,
     Call,
     Cancel,
@@ -50,6 +51,7 @@ class Link:
         self._numbers = itertools.count(1)
         self._responses: dict[int, Response] = {}
         self._answers: dict[int, Future[Any]] = {}
+        self._held: set[int] = set()
         self._dropped: deque[Response] = deque()
         self._availability = Availability(AvailabilityState.STARTING)
         self._ready: Future[LoadSummary] = Future()
@@ -82,25 +84,34 @@ class Link:
             if self._availability.ready:
                 self._availability = Availability(AvailabilityState.DRAINING)
 
-    def submit(self, response: Response, message: Callable[[int], Submit]) -> tuple[int, Any]:
-        """Post a request whose events go to ``response``; returns its number and the answer.
+    def number(self) -> int:
+        """A number for the next request."""
+        return next(self._numbers)
+
+    def submit(self, message: Submit, response: Response) -> Accepted:
+        """Post a request whose events go to ``response``, and wait for the answer.
 
         Raises what submitting raises in the child; nothing is left of the request then.
         """
+        number = message.number
         with self._lock:
             if not self._availability.ready:
                 raise self.unavailable()
-            number, answer = self._expect()
+            answer = self._answers[number] = Future[Any]()
             self._responses[number] = response
+            self._held.add(number)
         try:
-            self._channel.send(message(number))
-            return number, answer.result()
+            self._channel.send(message)
+            accepted: Accepted = answer.result()
+            return accepted
         except BaseException as error:
             with self._lock:
                 self._responses.pop(number, None)
                 self._answers.pop(number, None)
-            if not isinstance(error, Exception):
-                self._channel.send(Release(number))
+            if isinstance(error, Exception):
+                self._held.discard(number)
+            else:
+                self.release(number)
             raise
 
     def call(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
@@ -109,7 +120,8 @@ class Link:
         with self._lock:
             if self._gone:
                 raise self.unavailable()
-            number, answer = self._expect()
+            number = self.number()
+            answer = self._answers[number] = Future[Any]()
         self._channel.send(Call(number, method, arguments))
         try:
             return answer.result(timeout)
@@ -120,14 +132,19 @@ class Link:
         self._channel.send(Cancel(number))
 
     def release(self, number: int) -> None:
-        """The consumer of ``number`` has let go."""
-        self._channel.send(Release(number))
+        """The consumer of ``number`` has let go; said once. Re-entrant: finalisers come here."""
+        try:
+            self._held.remove(number)
+        except KeyError:
+            return
+        if not self._gone:
+            self._channel.send(Release(number))
 
     def drop(self, number: int, response: Response) -> None:
         """The handle of ``number`` is gone, and with it who could read ``response``. That is
-        released when a thread comes by that may take locks. Re-entrant: a finaliser calls it."""
-        self._dropped.append(response)
+        released when a thread comes by that may take locks. Re-entrant as :meth:`release`."""
         self.release(number)
+        self._dropped.append(response)
 
     def settle_dropped(self) -> None:
         """Release the responses whose handles were dropped."""
@@ -148,11 +165,6 @@ class Link:
         self.process.end(0.0)
         self._channel.abort()
         self._channel.join(EXIT_SECONDS)
-
-    def _expect(self) -> tuple[int, Future[Any]]:
-        number, answer = next(self._numbers), Future[Any]()
-        self._answers[number] = answer
-        return number, answer
 
     def _receive(self, message: Any) -> None:
         if isinstance(message, list):

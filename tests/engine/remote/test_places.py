@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import random
+import threading
 
 import pytest
 
@@ -121,3 +123,50 @@ def test_scoring_is_another_purpose(opener):
     assert raised.value.param == "first_target"
     with pytest.raises(Unsupported, match="does not generate"):
         engine.submit(PromptInput(token_ids=(1, 2)))
+
+
+def test_a_reader_that_rests_holds_up_nobody(opener, ask, law):
+    engine = opener(FakeStart(max_context=4096, max_concurrency=2))
+    resting = engine.submit(*ask(2000, seed=1))
+    for seed in range(2, 6):
+        assert engine.submit(*ask(100, seed=seed)).result(WAIT).token_ids == law(100, seed=seed)
+    tokens = [token for event in resting for token in getattr(event, "token_ids", ())]
+    assert tuple(tokens) == law(2000, seed=1)
+
+
+def test_random_departures_leave_no_trace_and_touch_nobody_else(opener, ask, law, eventually):
+    engine = opener(FakeStart(max_context=512, max_concurrency=4), max_pending=8)
+    faults = []
+
+    def client(number):
+        draw = random.Random(number)
+        for turn in range(12):
+            seed = 100 * number + turn
+            handle = engine.submit(*ask(60, seed=seed))
+            leaves_after, tokens = draw.choice((None, None, 0, 3, 30)), []
+            for count, event in enumerate(handle):
+                tokens += getattr(event, "token_ids", ())
+                if count == leaves_after:
+                    draw.choice((handle.close, handle.cancel, lambda: None))()
+                    break
+            if tuple(tokens) != law(60, seed=seed)[: len(tokens)]:
+                faults.append((seed, tokens))
+            if leaves_after is None and len(tokens) != 60:
+                faults.append((seed, len(tokens)))
+            del handle
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    gc.collect()
+    assert faults == []
+    eventually(lambda: engine.stats().outstanding == 0)
+    memory, stats = engine.memory_summary(), engine.stats()
+    assert memory.pages_free == memory.pages_total
+    assert memory.state_slots_free == memory.state_slots_total
+    assert stats.submitted == sum(stats.finished.values()) == 96
+    assert [engine.submit(*ask(2)).result(WAIT).usage.completion_tokens for _ in range(13)] == (
+        [2] * 13
+    )
