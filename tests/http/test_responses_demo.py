@@ -90,6 +90,15 @@ def test_a_call_streams_its_arguments_and_one_that_is_cut_is_incomplete(client):
     assert create(client, input=SUM, previous_response_id=cut.id).output_text
 
 
+def test_turns_start_from_what_the_conversation_left(client):
+    text = "Remember: " + " ".join(f"w{i}" for i in range(60)) + ". " + SUM
+    first = create(client, input=text)
+    for store in (False, True, False):
+        turn = create(client, input="And 3 + 4?", previous_response_id=first.id, store=store)
+        cached = turn.usage.input_tokens_details.cached_tokens
+        assert first.usage.input_tokens / 2 < cached < turn.usage.input_tokens
+
+
 def test_an_effort_that_the_template_does_not_read_is_refused_by_its_name(client):
     with pytest.raises(openai.BadRequestError) as refused:
         create(client, input=SUM, reasoning={"effort": "high"})

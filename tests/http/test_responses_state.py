@@ -11,7 +11,6 @@ from ninfer_core.contract.errors import NonFiniteOutput, Overloaded
 from ninfer_core.contract.events import FinishReason
 from ninfer_core.testing.scripted_engine import failing
 from ninfer_core.testing.scripted_reply import Reply
-from ninfer_gateway_http.responses.routes import Kept
 from ninfer_gateway_http.responses.store import ResponseStore, Turn, as_json
 from ninfer_gateway_http.settings import ServerSettings
 
@@ -34,11 +33,8 @@ def prompts(server):
     return [prompt for prompt, _ in server.engine.requests]
 
 
-def small(server, **bounds):
-    """Give ``server`` a store of its own, within ``bounds``."""
-    kept = Kept(ResponseStore(**bounds))
-    server.server.config.app.state.responses = kept
-    return kept.store
+def store_of(server):
+    return server.server.config.app.state.responses.store
 
 
 def test_a_conversation_goes_on_without_its_instructions(server):
@@ -226,8 +222,7 @@ def test_input_items_in_pages(server):
 
 
 def test_the_latest_responses_stay_within_their_number(serve):
-    server = serve()
-    store = small(server, max_responses=2)
+    server = serve(settings=ServerSettings(drain=0.0, max_responses=2))
     names = [create(server, str(i)).id for i in range(3)]
     client = server.client()
     with pytest.raises(openai.NotFoundError, match="the latest 2 stay"):
@@ -237,18 +232,18 @@ def test_the_latest_responses_stay_within_their_number(serve):
     assert client.responses.retrieve(names[1]).id == names[1]
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(names[2])
-    assert len(store) == 2
+    assert len(store_of(server)) == 2
 
 
 def test_the_store_stays_within_its_bytes(serve):
-    server = serve()
-    store = small(server, max_bytes=20_000)
+    server = serve(settings=ServerSettings(drain=0.0, max_response_bytes=20_000))
     server.engine.script = answer("ok")
     previous = None
     for turn in range(24):
         follows = {"previous_response_id": previous} if turn % 6 else {}
         previous = create(server, "x" * 500, **follows).id
         assert server.client().responses.retrieve(previous).id == previous
+        store = store_of(server)
         assert store.bytes <= 20_000
     assert 4 < len(store) < 24
     store.max_bytes = 1000
@@ -273,7 +268,7 @@ def item(name):
 
 
 def test_the_store_counts_shared_turns_once_and_forgets_all():
-    store = ResponseStore()
+    store = ResponseStore(10, 1 << 20)
     root = Turn.of("r", None, [item("a")], [item("b")])
     left = Turn.of("r", root, [item("c")], [])
     right = Turn.of("r", root, [item("d")], [])

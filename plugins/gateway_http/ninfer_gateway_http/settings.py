@@ -12,6 +12,7 @@ class ServerSettings:
     ``model_id`` replaces the model's own public name. Without ``api_keys`` everybody may call.
     ``drain`` is how long running requests may finish after a stop signal. ``keep_alive`` is the
     silence after which a stream sends a comment. ``strict`` makes an unknown field an error.
+    Stored responses stay within ``max_responses`` and ``max_response_bytes``.
     """
 
     model_id: str | None = None
@@ -21,3 +22,5 @@ class ServerSettings:
     max_body_bytes: int = 64 << 20
     keep_alive: float = 10.0
     drain: float = 30.0
+    max_responses: int = 1024
+    max_response_bytes: int = 256 << 20

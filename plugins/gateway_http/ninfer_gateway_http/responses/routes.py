@@ -59,7 +59,7 @@ router = APIRouter(prefix="/v1/responses", route_class=NamedErrors, tags=["respo
 class Kept:
     """What the routes share: finished responses, and those in progress that nobody waits for."""
 
-    store: ResponseStore = field(default_factory=ResponseStore)
+    store: ResponseStore
     background: Background = field(default_factory=Background)
 
 
@@ -160,7 +160,8 @@ async def list_input_items(
 def _kept(request: Request) -> Kept:
     state = request.app.state
     if not hasattr(state, "responses"):
-        state.responses = Kept()
+        bounds = state.gateway.settings
+        state.responses = Kept(ResponseStore(bounds.max_responses, bounds.max_response_bytes))
     kept: Kept = state.responses
     return kept
 

@@ -6,12 +6,9 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ninfer_gateway_http.responses.items import Item
-
-MAX_RESPONSES: Final = 1024
-MAX_BYTES: Final = 256 << 20
 
 
 class Said(NamedTuple):
@@ -77,7 +74,7 @@ class ResponseStore:
     loop alone.
     """
 
-    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_responses: int, max_bytes: int) -> None:
         self.max_responses = max_responses
         self.max_bytes = max_bytes
         self.bytes = 0
