@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -32,9 +33,11 @@ def start_facts(summary: LoadSummary) -> dict[str, Any]:
 
 
 def say_start(summary: LoadSummary) -> None:
-    """A few lines on stderr; none for an engine on the CPU. A note when the context memory holds
-    less than all requests at their full length."""
+    """A few lines on stderr; of an engine on the CPU only how --max-gap-ms fixed the chunk. A note
+    when the context memory holds less than all requests at their full length."""
     memory = summary.memory
+    if gap := summary.details.get("max_gap"):
+        say("start", _gap_line(gap))
     if memory is None or _on_cpu(summary):
         return
     for device in memory.devices:
@@ -82,6 +85,14 @@ def _memory_line(memory: MemorySummary) -> str:
     }
     return " · ".join(
         f"{purpose} {_gib(size)}{counts.get(purpose, '')}" for purpose, size in sizes.items()
+    )
+
+
+def _gap_line(gap: Mapping[str, Any]) -> str:
+    wait = gap["gap_ms"][gap["chunk"]]
+    return (
+        f"--max-gap-ms {gap['bound_ms']:g}: prompts are read in chunks of {gap['chunk']} tokens, "
+        f"which keep a stream waiting {wait:.1f} ms at most"
     )
 
 

@@ -29,7 +29,8 @@ class EngineOptions:
     the planner choose. ``draft_tokens`` is K. ``queue_timeout`` in seconds; ``max_pending``
     requests may wait beyond the resident ones; ``chat_template`` overrides the artifact's own.
     ``warm_up`` answers a few requests before the engine is ready; None does so on every device but
-    the CPU.
+    the CPU. ``max_gap_ms`` bounds how long a stream waits for its next token while a prompt is read
+    beside it: times measured at start fix the chunk, at most ``prefill_chunk``, for good.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -41,6 +42,7 @@ class EngineOptions:
     max_pending: int = 16
     queue_timeout: float | None = 30.0
     prefill_chunk: int = 1024
+    max_gap_ms: float | None = None
     kv_tokens: int | None = None
     kv_format: str | None = None
     draft: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from ninfer_core.contract.engine import (
     Availability,
@@ -28,6 +28,7 @@ from ninfer_core.engine.core import EngineCore
 from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.ingress import Ingress
 from ninfer_core.engine.lifecycle import Lifecycle
+from ninfer_core.engine.max_gap import keep_gap
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.round_timings import RoundTiming
@@ -66,9 +67,10 @@ class Engine:
         self._ingress: Ingress | None = None
         try:
             warmed = self._warm_up()
+            gap = self._keep_gap()
             memory = self.memory_summary()
             self._summary = replace(
-                _summarise(self._opened, self._options, memory),
+                _summarise(self._opened, self._options, memory, gap),
                 seconds=clock() - started,
                 warm_up_seconds=warmed,
             )
@@ -215,6 +217,17 @@ class Engine:
             start_afresh(self._core, self._lifecycle)
         return self._clock() - started
 
+    def _keep_gap(self) -> dict[str, Any]:
+        """What was measured and chosen for ``max_gap_ms``; nothing of it is left but the chunk."""
+        bound = self._options.max_gap_ms
+        if bound is None or self._core is None:
+            return {}
+        self._stage("timing chunks")
+        program, frontend = self._core.program, self._opened.instance.frontend
+        found = keep_gap(bound, program, frontend, self._lifecycle, self._clock)
+        start_afresh(self._core, self._lifecycle)
+        return found
+
     def _require_ingress(self) -> Ingress:
         if self._ingress is None:
             raise no_generation()
@@ -255,7 +268,7 @@ def _weights_only(opened: OpenedInstance) -> MemorySummary:
 
 
 def _summarise(
-    opened: OpenedInstance, options: EngineOptions, memory: MemorySummary
+    opened: OpenedInstance, options: EngineOptions, memory: MemorySummary, gap: dict[str, Any]
 ) -> LoadSummary:
     frontend = opened.instance.frontend
     return LoadSummary(
@@ -265,10 +278,10 @@ def _summarise(
         devices=opened.devices,
         max_context=opened.max_context,
         max_concurrency=options.max_concurrency,
-        prefill_chunk=options.prefill_chunk,
+        prefill_chunk=gap.get("chunk", options.prefill_chunk),
         vocab_size=frontend.vocab_size,
         default_sampling=frontend.default_sampling,
         seconds=0.0,
         memory=memory,
-        details=opened.details,
+        details={**opened.details, "max_gap": gap} if gap else opened.details,
     )

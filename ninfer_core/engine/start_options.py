@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ninfer_core.contract.engine import MAX_CONCURRENCY, EngineOptions
+from ninfer_core.contract.instance import Purpose
 from ninfer_core.errors import NinferError
 
 
@@ -26,8 +27,22 @@ def check_options(options: EngineOptions) -> None:
         value = getattr(options, name)
         if value is not None:
             _between(name, value, 0, None)
+    if options.max_gap_ms is not None:
+        _check_gap(options, options.max_gap_ms)
     if not options.devices:
         raise InvalidOption("devices is empty", hint="give one, such as 'auto' or 'cpu'")
+
+
+def _check_gap(options: EngineOptions, bound: float) -> None:
+    if not bound > 0:
+        raise InvalidOption(f"max_gap_ms is {bound}; it must be above 0")
+    if options.purpose is not Purpose.GENERATION:
+        raise InvalidOption("max_gap_ms is for generation", hint="leave it out to score")
+    if options.max_concurrency == 1:
+        raise InvalidOption(
+            "max_gap_ms bounds what a prompt costs other requests; max_concurrency is 1",
+            hint="give --max-concurrency 2 or more, or leave it out",
+        )
 
 
 def _between(name: str, value: float, low: int, high: int | None) -> None:

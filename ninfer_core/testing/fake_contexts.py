@@ -68,6 +68,9 @@ class FakeContexts:
             raise EngineFailure(f"stale sequence {handle}")
         return self.sequences[handle]
 
+    def limit(self, limits: ProgramLimits) -> None:
+        self._limits = limits
+
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.config.page_tokens)
 

@@ -7,6 +7,7 @@ must produce however it was chunked, batched, paused and replayed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ninfer_core.contract.checkpoints import (
     BindRequest,
@@ -80,6 +81,10 @@ class FakeProgram:
     @property
     def limits(self) -> ProgramLimits:
         return self._limits
+
+    def limit_chunk(self, tokens: int) -> None:
+        self._limits = replace(self._limits, prefill_chunk=tokens)
+        self.contexts.limit(self._limits)
 
     def capacity(self) -> CapacitySummary:
         return CapacitySummary(

@@ -42,6 +42,13 @@ class ServerGroup:
     pending_timeout_ms: Annotated[
         int, typer.Option(min=0, metavar="MS", help="How long a request may wait; 0 is for ever.")
     ] = 30_000
+    max_gap_ms: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Longest wait of a stream while a prompt is read; fixes the chunk at start.",
+        ),
+    ] = None
     default_max_tokens: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Limit of answers whose request names none."),
@@ -72,5 +79,6 @@ class ServerGroup:
             options,
             max_concurrency=self.max_concurrency,
             max_pending=self.max_pending_requests,
+            max_gap_ms=self.max_gap_ms,
             queue_timeout=self.pending_timeout_ms / 1000 or None,
         )

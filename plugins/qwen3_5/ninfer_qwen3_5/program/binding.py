@@ -38,7 +38,7 @@ class Binder:
         self._stores = stores
         self._state = state
         self._checkpoints = checkpoints
-        self._chunk = chunk
+        self.chunk = chunk
         self._keeps = keeps
         self._orders = itertools.count(1)
 
@@ -54,7 +54,7 @@ class Binder:
         """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
         if frontier >= request.prepared.length:
             return frontier + 1
-        return next_split(frontier, self._chunk, request.prepared.length, *self._points(request))
+        return next_split(frontier, self.chunk, request.prepared.length, *self._points(request))
 
     def demand(self, request: BindRequest, reach: int) -> Demand:
         """State slots and pages: up to ``reach`` for a sequence from root, for a checkpoint the

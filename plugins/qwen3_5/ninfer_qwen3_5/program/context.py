@@ -82,6 +82,10 @@ class Contexts:
             None if host is None else Snapshots(host, self._mover, stores, state, units, self)
         )
 
+    def limit_chunk(self, tokens: int) -> None:
+        """Prompts are read in chunks of at most ``tokens`` from now on."""
+        self._binder.chunk = tokens
+
     def begin(self, plan: Plan) -> Transaction:
         """Open the planned transaction. Raises EngineFailure while another one is open."""
         if self._open:

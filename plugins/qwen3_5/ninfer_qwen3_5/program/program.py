@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Rows
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.checkpoints import (
@@ -89,6 +90,10 @@ class TextProgram:
     @property
     def limits(self) -> ProgramLimits:
         return self._limits
+
+    def limit_chunk(self, tokens: int) -> None:
+        self._limits = replace(self._limits, prefill_chunk=tokens)
+        self._contexts.limit_chunk(tokens)
 
     def capacity(self) -> CapacitySummary:
         return self._stores.capacity(len(self._contexts.sequences), self._device_bytes)

@@ -1,0 +1,265 @@
+"""A longest gap fixes the prefill chunk: the choice, the measurement, and what is left of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from ninfer_core.contract.engine import EngineOptions, EngineStats
+from ninfer_core.contract.instance import Purpose
+from ninfer_core.contract.requests import CacheMode, GenerationOptions, PromptInput
+from ninfer_core.contract.resources import ProgramLimits
+from ninfer_core.engine import Engine
+from ninfer_core.engine.gap_driver import NoRoom
+from ninfer_core.engine.gap_measure import GapMeasure
+from ninfer_core.engine.gap_table import GapTable, choose_chunk, chunk_sizes
+from ninfer_core.engine.max_gap import keep_gap
+from ninfer_core.engine.start_options import InvalidOption, check_options
+from ninfer_core.testing.fake_instance import KeepPolicy, fake_opened
+from ninfer_core.testing.fake_program import FakeProgram
+from ninfer_core.testing.fake_transactions import FakeConfig
+
+WAIT = 20.0
+ROUND, TOKEN = 0.004, 0.0001
+"""Seconds of a round, and of a token of a chunk at the root."""
+
+
+class Clock:
+    """Time passes when units are launched: chunks take longer the deeper they start."""
+
+    def __init__(self, program: FakeProgram, deeper: float = 0.0, long_rows: float = 0.0) -> None:
+        self.now = 0.0
+        self.chunks: list[int] = []
+        prefill, decode = program.launch_prefill, program.launch_decode
+
+        def length(handle) -> int:
+            return program.contexts.sequence(handle).frontier
+
+        def launch_prefill(row):
+            tokens = row.permit.need.tokens
+            self.chunks.append(tokens)
+            self.now += tokens * TOKEN * (1 + deeper * length(row.sequence))
+            return prefill(row)
+
+        def launch_decode(rows, *, ahead_of=None):
+            self.now += ROUND + sum(long_rows * length(row.sequence) for row in rows)
+            return decode(rows, ahead_of=ahead_of)
+
+        program.launch_prefill, program.launch_decode = launch_prefill, launch_decode
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(pages=2000, **sizes):
+    sizes = {"max_context": 1100, "max_concurrency": 3, "prefill_chunk": 256} | sizes
+    limits = ProgramLimits(vocab_rows=64, **sizes)
+    return fake_opened(limits, FakeConfig(pages=pages, slots=16))
+
+
+def measured(made, bound=10.0, **law):
+    program, frontend = made.instance.program, made.instance.frontend
+    clock = Clock(program, **law)
+
+    def prompt(length):
+        return frontend.prepare(PromptInput(token_ids=[1 + n % 60 for n in range(length)]))
+
+    return GapMeasure(program, prompt, clock, bound).table()
+
+
+def table(gaps, *, sizes=(64, 128, 256), depths=(0,), rows=3, slope=0.0, context=1000):
+    return GapTable(sizes, depths, gaps, rows, slope, context)
+
+
+def test_the_largest_chunk_within_the_bound_is_chosen() -> None:
+    known = table(((0.010, 0.018, 0.034),))
+    assert [choose_chunk(known, ms) for ms in (10, 17.9, 18, 33, 34, 1e6)] == [
+        64, 64, 128, 128, 256, 256,
+    ]  # fmt: skip
+
+
+def test_the_worst_depth_counts_and_the_line_goes_on_to_the_end() -> None:
+    known = table(((0.010, 0.020, 0.030), (0.012, 0.026, 0.030)), depths=(0, 500))
+    # 2 ms, 6 ms and nothing in 500 tokens, and as much again in the 500 that were not measured.
+    assert [known.worst(size) for size in known.sizes] == pytest.approx([0.014, 0.032, 0.030])
+    falling = table(((0.010, 0.020, 0.030), (0.008, 0.016, 0.024)), depths=(0, 500))
+    assert falling.worst(128) == 0.020
+
+
+def test_long_rows_take_their_share() -> None:
+    known = table(((0.010, 0.020, 0.030),), rows=3, slope=2e-6, context=1000)
+    assert known.worst(64) == pytest.approx(0.010 + 3 * 0.002)
+
+
+def test_what_was_not_tried_is_not_chosen() -> None:
+    known = table(((0.010, 0.020, math.inf), (0.011, math.inf, math.inf)), depths=(0, 500))
+    assert choose_chunk(known, 1e9) == 64
+    assert known.described()["gap_ms"] == {64: 12.0}
+    assert known.described()["measured_ms"] == [[10.0, 20.0], [11.0]]
+
+
+def test_the_smallest_gap_is_named_where_none_is_short_enough() -> None:
+    with pytest.raises(InvalidOption) as caught:
+        choose_chunk(table(((0.0101, 0.020, 0.030),)), 10)
+    assert caught.value.message == (
+        "max_gap_ms is 10; the smallest gap that this model reaches here is 10.1 ms, with chunks "
+        "of 64 tokens at a context of 1000"
+    )
+    assert caught.value.hint.startswith("give --max-gap-ms 11 or more, ")
+    assert choose_chunk(table(((0.0101, 0.020, 0.030),)), 11) == 64
+
+
+@pytest.mark.parametrize(
+    ("most", "length", "sizes"),
+    [
+        (1024, 8000, (64, 128, 256, 512, 1024)),
+        (1000, 8000, (64, 128, 256, 512, 1000)),
+        (64, 8000, (64,)),
+        (48, 8000, (48,)),
+        (1024, 200, (64, 128, 199)),
+        (1024, 2, (1,)),
+    ],
+)
+def test_sizes(most, length, sizes) -> None:
+    assert chunk_sizes(most, length) == sizes
+
+
+def test_times_are_those_of_a_chunk_and_a_round() -> None:
+    made = opened()
+    known = measured(made)
+    assert known.sizes == (64, 128, 256)
+    assert known.depths[0] == 0
+    for row in known.gaps:
+        assert row == pytest.approx([size * TOKEN + ROUND for size in known.sizes])
+    assert (known.rows, known.seconds_per_token, known.context) == (2, 0.0, 1100)
+
+
+def test_deeper_chunks_and_longer_rows_are_told_apart() -> None:
+    made = opened(max_context=4000)
+    known = measured(made, deeper=1e-3, long_rows=1e-7)
+    assert known.depths == (0, 1280, 2816)
+    for depth, row in zip(known.depths, known.gaps, strict=True):
+        for size, gap in zip(known.sizes, row, strict=True):
+            chunk = gap - ROUND - 2e-7 * 70
+            assert size * TOKEN * (1 + depth / 1000) <= chunk + 2e-5
+            assert chunk <= size * TOKEN * (1 + 4000 / 1000)
+    assert known.seconds_per_token == pytest.approx(1e-7, rel=0.05)
+
+
+def test_nothing_is_left_and_the_chunk_is_what_it_was() -> None:
+    made = opened()
+    program = made.instance.program
+    measured(made)
+    program.audit()
+    assert not program.contexts.sequences
+    assert program.capacity().available == program.capacity().total
+    assert program.limits.prefill_chunk == 256
+
+
+def test_larger_chunks_than_the_bound_are_not_tried() -> None:
+    known = measured(opened(), bound=0.011)
+    assert [gap < math.inf for gap in known.gaps[0]] == [True, True, False]
+
+
+def test_as_deep_as_there_is_room_beside_the_other_rows() -> None:
+    """Pages of four tokens, as many as one request can fill."""
+    made = opened(pages=1000, max_context=4000, prefill_chunk=64)
+    assert measured(made).depths == (0, 1856)
+    program = made.instance.program
+    program.audit()
+    assert program.capacity().available == program.capacity().total
+
+
+def test_no_room_at_all_is_said_with_nothing_held() -> None:
+    made = opened(pages=20, max_context=4000, prefill_chunk=64)
+    with pytest.raises(NoRoom):
+        measured(made)
+    program = made.instance.program
+    program.audit()
+    assert program.capacity().available == program.capacity().total
+
+
+def engine_of(made, bound, **options):
+    clock = Clock(made.instance.program)
+    limits = made.instance.program.limits
+    settings = EngineOptions(
+        max_concurrency=limits.max_concurrency,
+        prefill_chunk=limits.prefill_chunk,
+        max_gap_ms=bound,
+        queue_timeout=None,
+        **options,
+    )
+    return Engine(lambda: made, settings, clock=clock), clock
+
+
+@pytest.mark.parametrize(("bound", "chunk"), [(10.5, 64), (17, 128), (1000, 256)])
+def test_an_engine_reads_prompts_in_the_chunks_that_were_chosen(bound, chunk) -> None:
+    made = dataclasses.replace(opened(), cache_policy=KeepPolicy())
+    modes = set()
+    prepare = made.instance.frontend.prepare
+
+    def noted(prompt):
+        modes.add(prompt.cache.mode)
+        return prepare(prompt)
+
+    made.instance.frontend.prepare = noted
+    engine, clock = engine_of(made, bound)
+    with engine:
+        assert modes == {CacheMode.DISABLED}
+        assert engine.stats() == EngineStats()
+        assert not made.instance.program.contexts.checkpoints
+        summary = engine.load_summary()
+        assert summary.prefill_chunk == chunk
+        assert summary.details["max_gap"]["chunk"] == chunk
+        assert summary.details["max_gap"]["gap_ms"][chunk] <= bound
+        clock.chunks.clear()
+        prompt = PromptInput(token_ids=[3] * 600)
+        engine.submit(prompt, GenerationOptions(max_new_tokens=1)).result(WAIT)
+        full = 600 // chunk
+        assert clock.chunks[:full] == [chunk] * full
+        assert max(clock.chunks) == chunk
+
+
+def test_a_bound_out_of_reach_ends_the_start() -> None:
+    made = opened()
+    with pytest.raises(InvalidOption, match=r"max_gap_ms is 5; the smallest gap .* 10\.4 ms"):
+        engine_of(made, 5)
+    assert made.instance.closed == 1
+
+
+def test_without_the_option_nothing_is_measured() -> None:
+    made = opened()
+    engine, clock = engine_of(made, None)
+    with engine:
+        assert clock.chunks == []
+        assert engine.load_summary().prefill_chunk == 256
+        assert "max_gap" not in engine.load_summary().details
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_gap_ms": 0}, "max_gap_ms is 0; it must be above 0"),
+        ({"max_gap_ms": math.nan}, "max_gap_ms is nan; it must be above 0"),
+        ({"max_gap_ms": 9, "max_concurrency": 1}, "max_concurrency is 1"),
+        ({"max_gap_ms": 9, "purpose": Purpose.CAUSAL_SCORING}, "max_gap_ms is for generation"),
+    ],
+)
+def test_wrong_options_are_named(options, said) -> None:
+    with pytest.raises(InvalidOption, match=said):
+        check_options(EngineOptions(**{"max_concurrency": 2, **options}))
+
+
+def test_the_choice_is_the_same_wherever_it_is_asked_for() -> None:
+    """``keep_gap`` alone, with a worker that answers at once."""
+
+    class Asked:
+        def ask(self, question):
+            return question()
+
+    made = opened()
+    program = made.instance.program
+    found = keep_gap(17, program, made.instance.frontend, Asked(), Clock(program))
+    assert (found["chunk"], program.limits.prefill_chunk) == (128, 128)
