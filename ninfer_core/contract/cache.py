@@ -38,6 +38,8 @@ class SourceCandidate:
     """A checkpoint on the prompt's path and what adopting it would cost.
 
     ``own_session`` says that the prompt's session key is bound to its continuation.
+    ``moved_tokens`` is what the moving costs: tokens of a prompt that are read in the same time, by
+    what was measured; 0 until something was.
     """
 
     ref: CheckpointRef
@@ -45,6 +47,7 @@ class SourceCandidate:
     work: RestoreWork
     own_session: bool = False
     provenance: Provenance = Provenance()
+    moved_tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Victim:
     """One possible action on one checkpoint and what it would really free.
 
     ``fallback`` is the deepest frontier on the same path at which another checkpoint stands, 0 for
-    the root: a deletion loses the tokens between the two.
+    the root: a deletion loses the tokens between the two. An action that leaves it on the host
+    alone loses ``restore_tokens``: as many could be read while it comes back.
     """
 
     ref: CheckpointRef
@@ -61,6 +65,7 @@ class Victim:
     frees: ResourceVector
     fallback: int = 0
     provenance: Provenance = Provenance()
+    restore_tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ class CachePolicy(Protocol):
         ...
 
     def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
-        """The candidates that may go, the least valuable first."""
+        """Those that may be carried out, the least valuable first; of several actions on one
+        checkpoint the first counts. ``DEMOTE`` copies to the host where that has room for it."""
         ...
 
     def admit(self, offer: SaveOffer) -> bool:

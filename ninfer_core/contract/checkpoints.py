@@ -25,7 +25,9 @@ from ninfer_core.contract.spans import ExecutedSpan
 class CheckpointFacts:
     """What a checkpoint holds. ``frontier`` counts executed tokens; ``coverage`` tokens per pool;
     ``recovery_frontier`` is the deepest position that survives if this one is deleted. ``spans``
-    says how the tokens ran: whoever goes on from here equals, to the bit, a run in these spans."""
+    says how the tokens ran: whoever goes on from here equals, to the bit, a run in these spans.
+    ``restore_seconds`` is how long all of it takes from the host, by a rate measured at start; 0
+    where none was."""
 
     frontier: int
     coverage: Mapping[str, int]
@@ -33,6 +35,7 @@ class CheckpointFacts:
     recovery_frontier: int
     footprint: ResourceVector
     spans: tuple[ExecutedSpan, ...] = ()
+    restore_seconds: float = 0.0
 
 
 class CheckpointAction(enum.Enum):

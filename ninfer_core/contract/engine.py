@@ -139,7 +139,9 @@ class EngineStats:
 
     ``reuse`` counts admissions by the reason of their cached tokens; ``captures`` and ``kept_ends``
     are the checkpoints left by prompts and by outputs, ``reclaimed`` those given up for room, and
-    ``checkpoints`` how many stand now. ``restored_bytes`` were moved by adoptions and resumes.
+    ``checkpoints`` how many stand now. ``restored_bytes`` were moved by adoptions and resumes;
+    ``reuse_tiers`` counts adoptions by where the point lay, ``demotions`` the points that were
+    copied to the host, ``demoted_bytes`` of them.
     """
 
     running: int = 0
@@ -165,6 +167,9 @@ class EngineStats:
     kept_ends: int = 0
     reclaimed: int = 0
     checkpoints: int = 0
+    reuse_tiers: Mapping[str, int] = field(default_factory=dict)
+    demotions: int = 0
+    demoted_bytes: int = 0
 
 
 class GenerationHandle(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ninfer_core.contract.checkpoints import Plan
 from ninfer_core.contract.errors import Infeasible
 from ninfer_core.contract.program import PlanOutcome
@@ -68,11 +70,12 @@ class Admission:
                 return
 
     def _admit_one(self) -> bool:
-        """Start the first admission that fits; a failed check costs nobody a bypass."""
+        """Start the first admission that fits, or a copy that brings room for it; a failed check
+        costs nobody a bypass."""
         alone = not self._scheduler.residents and not self._scheduler.paused
         for record in self._queue.candidates():
             short = self._bind(record, optional_only=True)
-            if short is None:
+            if short is None or self._contexts.open:
                 return True
             if alone:
                 self._endings.stop(record, no_room(short))
@@ -97,16 +100,13 @@ class Admission:
         self, record: RequestRecord, lane: int, optional_only: bool
     ) -> tuple[PlanOutcome, CheckpointRef | None]:
         relieve = self._pressure.reclaim if optional_only else self._pressure.relieve
-        outcome, source = self._resources.plan_bind(record, lane)
-        while isinstance(outcome, Shortfall) and relieve(record, outcome):
-            outcome, source = self._resources.plan_bind(record, lane)
-        return outcome, source
+        return self._resources.plan_bind(record, lane, partial(relieve, record))
 
     def _last_resort(self, record: RequestRecord, short: Shortfall | None) -> None:
         """Nobody is resident and it still does not fit: only its own Snapshot can be in the way."""
         while short is not None and self._pressure.revoke_own(record, short.axis):
             short = self._bind(record, optional_only=False)
-        if short is not None:
+        if short is not None and not self._contexts.open:
             self._endings.stop(record, no_room(short))
 
 

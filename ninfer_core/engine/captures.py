@@ -2,12 +2,14 @@
 
 A capture is a gate on its request: from the restore point until its transaction has settled the
 request keeps its state and is in no unit. It is optional: it waits for a transaction of somebody
-else, and is let go when room is short or a resume is protected.
+else, and for a copy to the host that makes its room; it is let go when room is short or a resume is
+protected.
 """
 
 from __future__ import annotations
 
 from ninfer_core.engine.contexts import ContextDriver
+from ninfer_core.engine.reclaiming import Demotion
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
 from ninfer_core.engine.scheduler import Scheduler
@@ -45,8 +47,13 @@ class CaptureDesk:
         if point is None or self._inconvenient(record):
             return
         plan = self._resources.plan_capture(record, point)
-        if plan is not None:
-            record.capture = point
+        if plan is None:
+            return
+        record.capture = point
+        if isinstance(plan, Demotion):
+            self.waiting.insert(0, record)
+            self._contexts.demote(plan)
+        else:
             self._contexts.capture(record, plan)
 
     def _inconvenient(self, record: RequestRecord) -> bool:

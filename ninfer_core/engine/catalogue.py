@@ -41,7 +41,8 @@ class Continuation:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CatalogueEntry:
-    """One checkpoint: the facts that the Program stated, its place and its owner."""
+    """One checkpoint: the facts that the Program stated, its place and its owner. ``stays`` says
+    that its copy to the host came to nothing."""
 
     ref: CheckpointRef
     facts: CheckpointFacts
@@ -50,6 +51,7 @@ class CatalogueEntry:
     digest: bytes
     owner: Continuation
     superseded: bool = False
+    stays: bool = False
 
     def provenance(self) -> Provenance:
         return Provenance(self.kind, self.order, self.digest, self.superseded)
@@ -94,10 +96,8 @@ class Catalogue:
         """The continuation that request ``ticket`` goes on with: the one its session key is bound
         to; else that of its private source if nobody went on from there since; else a new one."""
         owner = self.session(key)
-        if owner is None and source is not None and source.kind not in SHARED_KINDS:
-            there = source.owner
-            if there.name is None and there.claimed <= source.order:
-                owner = there
+        if owner is None and source is not None and self.continues(key, source):
+            owner = source.owner
         if owner is None:
             owner = Continuation(key, ticket)
         if key is not None:
@@ -105,6 +105,16 @@ class Catalogue:
             owner.name = key
         owner.claimed = max(owner.claimed, ticket)
         return owner
+
+    def continues(self, key: SessionKey | None, source: CatalogueEntry) -> bool:
+        """Whether who begins with ``source`` goes on with the continuation that it belongs to, and
+        with nobody else's: its session is bound to it, or it has none and nobody went on yet."""
+        owner = self.session(key)
+        if owner is not None:
+            return source.owner is owner
+        there = source.owner
+        private = source.kind not in SHARED_KINDS
+        return private and there.name is None and there.claimed <= source.order
 
     def publish(self, entry: CatalogueEntry, path: TokenPath) -> None:
         """Take in a new checkpoint. Points of older requests of the same continuation are

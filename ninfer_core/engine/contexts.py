@@ -10,6 +10,7 @@ from ninfer_core.contract.checkpoints import (
     Bound,
     Captured,
     ContextResult,
+    Demoted,
     Paused,
     Plan,
     PlanKind,
@@ -25,6 +26,7 @@ from ninfer_core.engine.capacity_events import CapacityEvents
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.metrics import Metrics
 from ninfer_core.engine.queue import TicketQueue
+from ninfer_core.engine.reclaiming import Demotion
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
 from ninfer_core.engine.scheduler import Scheduler
@@ -41,13 +43,15 @@ _STATE_OF_PHASE = {
 
 @dataclass(frozen=True, slots=True)
 class OpenContext:
+    """``record`` is None for a demotion, whose checkpoint is ``source``."""
+
     transaction: Transaction
-    record: RequestRecord
+    record: RequestRecord | None
     source: CheckpointRef | None
 
 
 class ContextDriver:
-    """Runs Bind, Capture and Pause, one at a time, and adopts their results as they come."""
+    """Runs context transactions, one at a time, and adopts their results as they come."""
 
     def __init__(
         self,
@@ -94,6 +98,10 @@ class ContextDriver:
         """Start to keep the restore point ``record.capture``, at which the request stands."""
         self._begin(record, plan, None)
 
+    def demote(self, demotion: Demotion) -> None:
+        """Start to copy a checkpoint to the host; behind that it leaves the device."""
+        self._begin(None, demotion.plan, demotion.ref)
+
     def moves(self, record: RequestRecord) -> bool:
         """Whether the open transaction is one of ``record``."""
         return self.current is not None and self.current.record is record
@@ -111,7 +119,9 @@ class ContextDriver:
         if result is not None:
             self._adopt(self.current, result)
 
-    def _begin(self, record: RequestRecord, plan: Plan, source: CheckpointRef | None) -> None:
+    def _begin(
+        self, record: RequestRecord | None, plan: Plan, source: CheckpointRef | None
+    ) -> None:
         if self.current is not None:
             raise EngineFailure("a second context transaction was begun")
         self._resources.lease(source)
@@ -122,6 +132,9 @@ class ContextDriver:
         self.current = None
         self._resources.lease(None)
         record, kind = context.record, context.transaction.kind
+        if record is None:
+            self._demoted(result, context.source)
+            return
         if isinstance(result, Bound) and kind is PlanKind.BIND:
             self._bound(record, result, context.source)
         elif isinstance(result, Captured) and kind is PlanKind.CAPTURE:
@@ -137,6 +150,15 @@ class ContextDriver:
         doomed = record.asked_to_stop(self._clock())
         if doomed is not None:
             self._endings.request(record, doomed)
+
+    def _demoted(self, result: ContextResult, ref: CheckpointRef | None) -> None:
+        if isinstance(result, Demoted):
+            self._resources.reclaimer.demoted(result)
+        elif isinstance(result, Aborted) and ref is not None:
+            self._resources.reclaimer.stays(ref)
+        else:
+            raise EngineFailure(f"a demotion ended in {type(result).__name__}")
+        self._events.changed()
 
     def _bound(self, record: RequestRecord, bound: Bound, source: CheckpointRef | None) -> None:
         record.sequence = bound.sequence
@@ -158,6 +180,7 @@ class ContextDriver:
         watch.restored_bytes += bound.moved_bytes
         record.started = True
         self._resources.admitted(record, source)
+        self._resources.forget(bound.retired)
         self._queue.overtake(record)
         self._metrics.admitted(record)
         record.response.put(
@@ -213,7 +236,8 @@ class ContextDriver:
             self._queue.push(record)
         if source is not None:
             record.refused_sources.add(source)
-        self._count_abort(record, result.reason)
+        else:
+            self._count_abort(record, result.reason)
 
     def _count_abort(self, record: RequestRecord, reason: str) -> None:
         record.bind_aborts += 1

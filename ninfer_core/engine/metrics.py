@@ -34,6 +34,9 @@ class Metrics:
         self._captures = 0
         self._kept_ends = 0
         self._reclaimed = 0
+        self._reuse_tiers: Counter[str] = Counter()
+        self._demotions = 0
+        self._demoted_bytes = 0
 
     def submitted(self) -> None:
         self._submitted += 1
@@ -43,6 +46,8 @@ class Metrics:
         self._cached_tokens += record.watch.cached_tokens
         self._reuse[record.watch.reuse_reason.value] += 1
         self._restored_bytes += record.watch.restored_bytes
+        if record.watch.reuse_tier is not None:
+            self._reuse_tiers[record.watch.reuse_tier.value] += 1
 
     def unit(self, kind: UnitKind, rows: int) -> None:
         self._units[kind] += 1
@@ -68,6 +73,10 @@ class Metrics:
 
     def reclaimed(self) -> None:
         self._reclaimed += 1
+
+    def demoted(self, moved_bytes: int) -> None:
+        self._demotions += 1
+        self._demoted_bytes += moved_bytes
 
     def finished(self, reason: str) -> None:
         self._finished[reason] += 1
@@ -102,4 +111,7 @@ class Metrics:
             kept_ends=self._kept_ends,
             reclaimed=self._reclaimed,
             checkpoints=checkpoints,
+            reuse_tiers=dict(self._reuse_tiers),
+            demotions=self._demotions,
+            demoted_bytes=self._demoted_bytes,
         )

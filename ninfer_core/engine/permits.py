@@ -12,6 +12,7 @@ from ninfer_core.contract.units import Permit, UnitKind, UnitNeed
 from ninfer_core.engine.admission import never_fits, no_room
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.pressure import Pressure
+from ninfer_core.engine.reclaiming import Relief
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import CHUNKED, RUNNABLE, RequestState
@@ -173,7 +174,7 @@ class PermitDesk:
 
     def _make_room(self, record: RequestRecord, short: Shortfall) -> bool:
         """Give something up for ``record``; False when that brought nothing, or not yet."""
-        if self._pressure.relieve(record, short):
+        if self._pressure.relieve(record, short) is Relief.FREED:
             return True
         paused = len(self._scheduler.paused)
         if self._pressure.pause_for(record):

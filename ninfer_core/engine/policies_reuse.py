@@ -18,9 +18,9 @@ from ninfer_core.contract.cache import (
     SourceCandidate,
     Victim,
 )
+from ninfer_core.contract.checkpoints import CheckpointAction
 from ninfer_core.contract.frontend import PreparedPrompt, RestoreKind
-from ninfer_core.contract.resources import PAGE_TOKENS, Shortfall
-from ninfer_core.contract.reuse import Tier
+from ninfer_core.contract.resources import PAGE_TOKENS, CheckpointRef, Shortfall
 
 MAX_EVIDENCE = 256
 """Points of which demand is remembered."""
@@ -36,11 +36,6 @@ HALF_LIFE = 8
 
 SUPERSEDED = 8
 """How much less a point is worth whose continuation went on without it."""
-
-BYTES_PER_TOKEN = {Tier.DEVICE: 32 << 20, Tier.HOST: 1 << 20}
-"""Bytes that are moved in the time in which a token of a prompt is read. It only ranks sources."""
-
-OPERATIONS_PER_TOKEN = 8
 
 
 @dataclass(slots=True)
@@ -75,8 +70,10 @@ class ReusePolicy:
         return sorted(worth, key=_source_order)
 
     def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
-        """Ordinary ones by tokens lost per unit freed, then the reused by their latest demand."""
+        """Ordinary ones by tokens lost per unit freed, then the reused by their latest demand. What
+        is worth it goes to the host, everything else is deleted."""
         axis = shortfall.axis
+        candidates = self._one_action_each(candidates)
         reused = self._reused(candidates, axis)
         ordinary = [one for one in candidates if one.provenance.digest not in reused]
         wanted = [one for one in candidates if one.provenance.digest in reused]
@@ -95,9 +92,10 @@ class ReusePolicy:
         if gain < least:
             return False
         own = self._latest_reuse(offer.digest, offer.order)
+        deleted = [one for one in offer.displaces if one.action is CheckpointAction.DELETE]
         if own is not None:
-            return all(self._older(victim, own) for victim in offer.displaces)
-        if any(self._is_reused(victim.provenance) for victim in offer.displaces):
+            return all(self._older(victim, own) for victim in deleted)
+        if any(self._is_reused(victim.provenance) for victim in deleted):
             return False
         return gain > sum(self._loss(victim) for victim in offer.displaces)
 
@@ -150,21 +148,46 @@ class ReusePolicy:
             return True
         return self._evidence[victim.provenance.digest].latest < latest
 
+    def _one_action_each(self, candidates: Sequence[Victim]) -> list[Victim]:
+        """For each checkpoint the best of what could be done with it."""
+        actions: dict[CheckpointRef, dict[CheckpointAction, Victim]] = {}
+        for one in candidates:
+            actions.setdefault(one.ref, {})[one.action] = one
+        return [self._best(found) for found in actions.values()]
+
+    def _best(self, found: dict[CheckpointAction, Victim]) -> Victim:
+        """The action that loses least; a copy to the host must spare a block at least, or keep what
+        different requests wanted."""
+        deletion = found.get(CheckpointAction.DELETE)
+        others = [one for one in found.values() if one is not deletion]
+        if not others:
+            assert deletion is not None
+            return deletion
+        gentle = min(others, key=self._loss)
+        if deletion is None or self._is_reused(deletion.provenance):
+            return gentle
+        spared = self._loss(deletion) - self._loss(gentle)
+        demotes = gentle.action is CheckpointAction.DEMOTE
+        return gentle if spared >= (self._least_gain if demotes else 0) else deletion
+
     def _loss(self, victim: Victim) -> float:
-        """Tokens that would have to be read again, less the older and when superseded."""
+        """Tokens that would have to be read again, or could be read while it comes back, less the
+        older and when superseded. A demotion moves the same bytes once more."""
         provenance = victim.provenance
         known = self._evidence.get(provenance.digest)
         touched = max(provenance.order, known.latest if known is not None else 0)
         age = max(0, self._now - touched)
-        lost = max(0, victim.facts.frontier - victim.fallback) / (1 + age / HALF_LIFE)
+        lost = max(0, victim.facts.frontier - victim.fallback) * 1.0
+        if victim.action is not CheckpointAction.DELETE:
+            lost = victim.restore_tokens
+            lost *= 2 if victim.action is CheckpointAction.DEMOTE else 1
+        lost /= 1 + age / HALF_LIFE
         return lost / SUPERSEDED if provenance.superseded else lost
 
 
 def _cost(one: SourceCandidate) -> float:
     """Tokens left to read, and what is moved in terms of tokens."""
-    tier = min(one.facts.replicas, default=Tier.DEVICE)
-    moved = one.work.bytes / BYTES_PER_TOKEN[tier]
-    return one.work.tokens + moved + one.work.operations / OPERATIONS_PER_TOKEN
+    return one.work.tokens + one.moved_tokens
 
 
 def _source_order(one: SourceCandidate) -> tuple[float, int, int, bool, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ninfer_core.contract.checkpoints import Plan, ResumeKind
 from ninfer_core.contract.program import Program
-from ninfer_core.contract.resources import Shortfall
+from ninfer_core.contract.resources import CheckpointRef, Shortfall
 from ninfer_core.engine.contexts import ContextDriver
+from ninfer_core.engine.reclaiming import Demotion, Relief
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.resource_manager import ResourceManager
 from ninfer_core.engine.scheduler import Scheduler
@@ -30,15 +31,27 @@ class Pressure:
         self._resources = resources
         self._contexts = contexts
 
-    def reclaim(self, record: RequestRecord, shortfall: Shortfall) -> bool:
-        """Give up some optional cache on the short axis; False when there is none."""
-        return self._resources.reclaim(shortfall, record.wanted)
-
-    def relieve(self, record: RequestRecord, shortfall: Shortfall) -> bool:
-        """Free some of the short axis at once; False when nothing is left to give up."""
-        return self._resources.reclaim(shortfall, record.wanted) or self._revoke(
-            record, shortfall.axis
+    def reclaim(
+        self, record: RequestRecord, shortfall: Shortfall, keep: CheckpointRef | None = None
+    ) -> Relief:
+        """Give up some optional cache on the short axis, never ``keep``, or begin to copy some to
+        the host, so that room comes when that has settled."""
+        answer = self._resources.reclaimer.relieve(
+            shortfall, keep or record.wanted, keep=keep is not None, busy=self._contexts.open
         )
+        if not isinstance(answer, Demotion):
+            return answer
+        self._contexts.demote(answer)
+        return Relief.COMING if self._contexts.open else Relief.FREED
+
+    def relieve(
+        self, record: RequestRecord, shortfall: Shortfall, keep: CheckpointRef | None = None
+    ) -> Relief:
+        """The same; with no cache left to give up, the Snapshots of younger paused requests go."""
+        relief = self.reclaim(record, shortfall, keep)
+        if relief is Relief.NOTHING and keep is None and self._revoke(record, shortfall.axis):
+            return Relief.FREED
+        return relief
 
     def pause_for(self, record: RequestRecord) -> bool:
         """Begin to pause the youngest resident that may make way; False when none may.
@@ -56,9 +69,12 @@ class Pressure:
         return False
 
     def pause(self, victim: RequestRecord) -> bool:
-        """Begin to pause ``victim``; False when the Program cannot."""
+        """Begin to pause ``victim``; False when the Program cannot. A Snapshot takes the place of
+        optional cache on the host."""
         for kind in (ResumeKind.SNAPSHOT, ResumeKind.REPLAY):
             outcome = self._program.plan_pause(victim.held_sequence(), kind)
+            while isinstance(outcome, Shortfall) and self._resources.reclaim(outcome):
+                outcome = self._program.plan_pause(victim.held_sequence(), kind)
             if isinstance(outcome, Plan):
                 self._contexts.pause(victim, outcome)
                 return True

@@ -7,9 +7,10 @@ restore point, ends or lacks room, and never by plain decode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from ninfer_core.contract.cache import CachePolicy, Demand, SourceCandidate, Victim
+from ninfer_core.contract.cache import CachePolicy, Demand, SourceCandidate
 from ninfer_core.contract.checkpoints import (
     BindRequest,
     Captured,
@@ -23,14 +24,16 @@ from ninfer_core.contract.program import PlanOutcome, Program
 from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import CheckpointRef, Shortfall
 from ninfer_core.engine.catalogue import Catalogue, CatalogueEntry, SessionKey
+from ninfer_core.engine.costs import Costs
 from ninfer_core.engine.metrics import Metrics
 from ninfer_core.engine.prefix_index import PieceHash
+from ninfer_core.engine.reclaiming import Demotion, Reclaimer, Relief
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.saves import Saves
 from ninfer_core.engine.token_path import TokenPath
 
-_AT_ONCE = frozenset({CheckpointAction.DROP_DEVICE, CheckpointAction.DELETE})
-"""Actions that need no transaction."""
+MakeRoom = Callable[[Shortfall, CheckpointRef | None], Relief]
+"""Frees some of an axis, and never the checkpoint that is named."""
 
 
 class ResourceManager:
@@ -42,35 +45,43 @@ class ResourceManager:
         self._program = program
         self._policy = policy
         self._metrics = metrics
-        self._leased: CheckpointRef | None = None
+        self.costs = Costs()
         self.catalogue = Catalogue(digest)
-        self._saves = Saves(program, policy, self.catalogue, self._victims, self._give_up)
+        self.reclaimer = Reclaimer(program, policy, self.catalogue, metrics, self.costs)
+        self._saves = Saves(program, policy, self.catalogue, self.reclaimer)
 
     def __len__(self) -> int:
         return len(self.catalogue)
 
     def plan_bind(
-        self, record: RequestRecord, lane: int
+        self, record: RequestRecord, lane: int, make_room: MakeRoom
     ) -> tuple[PlanOutcome, CheckpointRef | None]:
         """Plan the first bind from the best feasible source, or the bind of a paused request.
 
-        Returns the outcome and the checkpoint that a plan would adopt.
+        Returns the outcome and the checkpoint that a plan would adopt. A shortfall is what is left
+        when ``make_room`` has no more, or has some only later.
         """
         if record.resume is not None:
-            return self._plan(record, lane, record.resume, ReuseReason.NO_MATCH), None
+            request = self._request(record, lane, record.resume, ReuseReason.NO_MATCH)
+            return self._with_room(request, None, make_room)[0], None
         reason = self._root_reason(record)
         record.wanted = None
         if reason is ReuseReason.NO_MATCH:
             for entry in self._ranked(record):
+                if entry.ref not in self.catalogue:
+                    continue
                 record.wanted = record.wanted or entry.ref
-                outcome = self._plan(record, lane, entry.ref, self._reason(record, entry))
+                outcome, relief = self._adoption(record, lane, entry, make_room)
                 if isinstance(outcome, Plan):
                     return outcome, entry.ref
-        return self._plan(record, lane, None, reason), None
+                if relief is Relief.COMING:
+                    return outcome, None
+        request = self._request(record, lane, None, reason)
+        return self._with_room(request, None, make_room)[0], None
 
     def lease(self, source: CheckpointRef | None) -> None:
         """Keep ``source`` until the open transaction has settled."""
-        self._leased = source
+        self.reclaimer.leased = source
 
     def forget(self, refs: Iterable[CheckpointRef]) -> None:
         """The Program released these on the way."""
@@ -91,19 +102,9 @@ class ResourceManager:
         self._observe(record, entry)
 
     def reclaim(self, shortfall: Shortfall, spare: CheckpointRef | None = None) -> bool:
-        """Give up the policy's victims until the short axis is covered, ``spare`` only when there
-        is no other; False when there is none."""
-        candidates = list(self._victims(shortfall))
-        candidates = [victim for victim in candidates if victim.ref != spare] or candidates
-        lacking, gone = shortfall.needed - shortfall.available, set[CheckpointRef]()
-        for victim in self._policy.victims(shortfall, candidates) if candidates else ():
-            if victim.ref not in gone:
-                self._give_up(victim)
-                gone.add(victim.ref)
-                lacking -= victim.frees.amount(shortfall.axis)
-            if lacking <= 0:
-                break
-        return bool(gone)
+        """Give up the policy's victims at once until the short axis is covered, ``spare`` only when
+        there is no other; False when there is none."""
+        return self.reclaimer.relieve(shortfall, spare, demote=False) is Relief.FREED
 
     def wants_capture(self, record: RequestRecord, frontier: int) -> RestorePoint | None:
         """The restore point at ``frontier`` of a prompt, if the request takes part in the cache."""
@@ -112,8 +113,9 @@ class ResourceManager:
         points = record.prepared.restore_points
         return next((point for point in points if point.frontier == frontier), None)
 
-    def plan_capture(self, record: RequestRecord, point: RestorePoint) -> Plan | None:
-        """A feasible capture that the policy admits, with room made for it from the cache alone."""
+    def plan_capture(self, record: RequestRecord, point: RestorePoint) -> Plan | Demotion | None:
+        """A feasible capture that the policy admits, with room made for it from the cache alone; or
+        what must reach the host before."""
         return self._saves.plan(record, _path(record), point)
 
     def captured(self, record: RequestRecord, point: RestorePoint, result: Captured) -> None:
@@ -125,6 +127,7 @@ class ResourceManager:
     def release(self, record: RequestRecord) -> None:
         """End the resident sequence; its end is kept only after a whole, successful output that the
         policy admits."""
+        self._measure(record)
         keep, path = False, None
         if self._ended_well(record):
             path = _path(record).extended(record.tokens)
@@ -142,24 +145,58 @@ class ResourceManager:
         for ref in self.catalogue.clear():
             self._program.drop(ref, CheckpointAction.DELETE)
 
-    def _plan(
+    def _adoption(
+        self, record: RequestRecord, lane: int, entry: CatalogueEntry, make_room: MakeRoom
+    ) -> tuple[PlanOutcome, Relief]:
+        """The plan to begin with a checkpoint. Short of room, the end that this request goes on
+        from is rather taken over in place than others are given up for a copy of it."""
+        reason = self._reason(record, entry)
+        request = self._request(record, lane, entry.ref, reason)
+        outcome = self._program.plan_bind(request)
+        if isinstance(outcome, Plan):
+            return outcome, Relief.FREED
+        ends = entry.kind is RestoreKind.GENERATION_END
+        if ends and self.catalogue.continues(_session(record), entry):
+            moved = self._program.plan_bind(replace(request, consume=True))
+            if isinstance(moved, Plan):
+                return moved, Relief.FREED
+        return self._with_room(request, entry.ref, make_room)
+
+    def _with_room(
+        self, request: BindRequest, keep: CheckpointRef | None, make_room: MakeRoom
+    ) -> tuple[PlanOutcome, Relief]:
+        """The plan, with room made for it as long as that brings some at once."""
+        outcome = self._program.plan_bind(request)
+        while isinstance(outcome, Shortfall):
+            relief = make_room(outcome, keep)
+            if relief is not Relief.FREED:
+                return outcome, relief
+            outcome = self._program.plan_bind(request)
+        return outcome, Relief.NOTHING
+
+    def _request(
         self,
         record: RequestRecord,
         lane: int,
         source: CheckpointRef | ResumeState | None,
         reason: ReuseReason,
-    ) -> PlanOutcome:
-        return self._program.plan_bind(
-            BindRequest(
-                lane=lane,
-                prepared=record.prepared,
-                sampling=record.sampling,
-                rules=record.rules,
-                publication_order=record.ticket,
-                source=source,
-                source_reason=reason,
-            )
+    ) -> BindRequest:
+        return BindRequest(
+            lane=lane,
+            prepared=record.prepared,
+            sampling=record.sampling,
+            rules=record.rules,
+            publication_order=record.ticket,
+            source=source,
+            source_reason=reason,
         )
+
+    def _measure(self, record: RequestRecord) -> None:
+        """How fast its prompt was read."""
+        watch = record.watch
+        if watch.bound is not None and watch.first_token is not None and not watch.pauses:
+            read = record.prompt_tokens - watch.cached_tokens
+            self.costs.read(read, watch.first_token - watch.bound)
 
     def _takes_part(self, record: RequestRecord) -> bool:
         mode = record.prepared.request.cache.mode
@@ -193,8 +230,9 @@ class ResourceManager:
             work = self._program.restore_work(entry.ref, record.prepared)
             if work is not None:
                 own = owner is not None and entry.owner is owner
+                moved = self.costs.in_tokens(work.seconds)
                 candidates.append(
-                    SourceCandidate(entry.ref, entry.facts, work, own, entry.provenance())
+                    SourceCandidate(entry.ref, entry.facts, work, own, entry.provenance(), moved)
                 )
         ranked = self._policy.rank_sources(record.prepared, candidates) if candidates else ()
         return [self.catalogue[candidate.ref] for candidate in ranked]
@@ -229,25 +267,6 @@ class ResourceManager:
             owner=owner,
         )
         self.catalogue.publish(entry, path)
-
-    def _victims(self, shortfall: Shortfall) -> Iterator[Victim]:
-        for entry in self.catalogue:
-            if entry.ref == self._leased:
-                continue
-            for action, frees in self._program.actions(entry.ref).items():
-                if action in _AT_ONCE and frees.amount(shortfall.axis) > 0:
-                    fallback = self.catalogue.fallback(entry.ref)
-                    yield Victim(
-                        entry.ref, entry.facts, action, frees, fallback, entry.provenance()
-                    )
-
-    def _give_up(self, victim: Victim) -> None:
-        self._program.drop(victim.ref, victim.action)
-        self._metrics.reclaimed()
-        if victim.action is CheckpointAction.DELETE:
-            self.catalogue.discard(victim.ref, given_up=True)
-        else:
-            self.catalogue[victim.ref].facts = self._program.facts(victim.ref)
 
     def _ended_well(self, record: RequestRecord) -> bool:
         whole = isinstance(record.ending, FinishReason)

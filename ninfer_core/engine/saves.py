@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from ninfer_core.contract.cache import CachePolicy, SaveOffer, Victim
-from ninfer_core.contract.checkpoints import Plan
+from ninfer_core.contract.checkpoints import CheckpointAction, Plan
 from ninfer_core.contract.frontend import RestoreKind, RestorePoint
 from ninfer_core.contract.program import Program
 from ninfer_core.contract.resources import ResourceVector, Shortfall
 from ninfer_core.engine.catalogue import Catalogue
+from ninfer_core.engine.reclaiming import Demotion, Reclaimer
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.token_path import TokenPath
 
@@ -21,33 +20,31 @@ class Saves:
     """Asks the policy. Nobody is paused and no Snapshot revoked for a save."""
 
     def __init__(
-        self,
-        program: Program,
-        policy: CachePolicy,
-        catalogue: Catalogue,
-        candidates: Callable[[Shortfall], Iterable[Victim]],
-        give_up: Callable[[Victim], None],
+        self, program: Program, policy: CachePolicy, catalogue: Catalogue, reclaimer: Reclaimer
     ) -> None:
         self._program = program
         self._policy = policy
         self._catalogue = catalogue
-        self._candidates = candidates
-        self._give_up = give_up
+        self._reclaimer = reclaimer
 
-    def plan(self, record: RequestRecord, path: TokenPath, point: RestorePoint) -> Plan | None:
-        """A plan for a capture here, or None: already there, refused, or without room."""
+    def plan(
+        self, record: RequestRecord, path: TokenPath, point: RestorePoint
+    ) -> Plan | Demotion | None:
+        """A plan for a capture here, or None: already there, refused, or without room. A demotion
+        brings the room; the plan is asked for again behind it."""
         fallback = self._catalogue.deepest(path, point.frontier)
         if fallback == point.frontier:
             return None
         digest = path.digests([point.frontier])[point.frontier]
         displaced: tuple[Victim, ...] = ()
+        demote = True
         for _ in range(_ATTEMPTS):
             outcome = self._program.plan_capture(record.held_sequence())
             if not isinstance(outcome, Plan | Shortfall):
                 return None
             more: tuple[Victim, ...] = ()
             if isinstance(outcome, Shortfall):
-                more = self._enough(outcome)
+                more = self._reclaimer.enough(outcome, demote=demote)
                 if not more:
                     return None
             offer = SaveOffer(
@@ -63,9 +60,23 @@ class Saves:
                 return None
             if isinstance(outcome, Plan):
                 return outcome
-            for victim in more:
-                self._give_up(victim)
-            displaced += more
+            demotion = self._carry_out(more)
+            if demotion is not None:
+                return demotion
+            demote = False
+            displaced += tuple(one for one in more if one.action is CheckpointAction.DELETE)
+        return None
+
+    def _carry_out(self, victims: tuple[Victim, ...]) -> Demotion | None:
+        """Give up what needs no transaction; the first demotion that is possible, if any."""
+        for victim in victims:
+            if victim.action is not CheckpointAction.DEMOTE:
+                self._reclaimer.give_up(victim)
+        for victim in victims:
+            demotes = victim.action is CheckpointAction.DEMOTE
+            demotion = self._reclaimer.demotion(victim) if demotes else None
+            if demotion is not None:
+                return demotion
         return None
 
     def admits_end(self, record: RequestRecord, path: TokenPath) -> bool:
@@ -79,17 +90,6 @@ class Saves:
         return fallback < frontier and self._policy.admit(
             SaveOffer(frontier, kind, ResourceVector(), fallback, digest, record.ticket)
         )
-
-    def _enough(self, short: Shortfall) -> tuple[Victim, ...]:
-        """The policy's victims up to what is lacking; nothing when that cannot be reached."""
-        candidates, chosen = list(self._candidates(short)), []
-        lacking = short.needed - short.available
-        for victim in self._policy.victims(short, candidates) if candidates else ():
-            chosen.append(victim)
-            lacking -= victim.frees.amount(short.axis)
-            if lacking <= 0:
-                return tuple(chosen)
-        return ()
 
 
 def _lacking(short: Shortfall) -> ResourceVector:

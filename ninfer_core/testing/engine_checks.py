@@ -102,6 +102,8 @@ def check_cache(core: EngineCore, program: FakeProgram) -> None:
     contexts = program.contexts
     known = {entry.ref for entry in core.resources.catalogue}
     assert known == set(contexts.checkpoints), "the catalogue is not what the Program holds"
+    for entry in core.resources.catalogue:
+        assert entry.facts == program.facts(entry.ref), "facts of the catalogue are out of date"
     indexed = len(core.resources.catalogue._index)
     assert indexed == len(known), "the index is not what the catalogue holds"
     if core.stopped:

@@ -194,7 +194,7 @@ class EngineHarness:
     def check_released(self) -> None:
         """Nothing is held any more, apart from what a test took away itself and kept ends."""
         contexts = self.program.contexts
-        ours = {"ballast", *contexts.checkpoints, *contexts.shared.segments}
+        ours = {"ballast", *contexts.kept.owners(), *contexts.shared.segments}
         assert self.program.accounts.owners() <= ours, self.program.accounts.owners()
         assert not self.program.contexts.sequences
         assert not self.program.contexts.paused
@@ -251,7 +251,7 @@ class EngineHarness:
             tracked.tokens_at_cancel = len(committed)
             config = self.program.config
             patience = config.bind_steps + config.pause_steps + config.capture_steps
-            tracked.stop_after_step = self.steps + patience
+            tracked.stop_after_step = self.steps + patience + config.demote_steps
 
     def _check_places(self) -> None:
         """Capacity is held until the response is done and the consumer has let go, once."""

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ninfer_core.contract.checkpoints import (
     Captured,
+    CheckpointAction,
     CheckpointFacts,
     ContextResult,
+    Demoted,
     Plan,
     PlanKind,
     Tier,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.resources import CheckpointRef, NeverFits, SequenceHandle, Shortfall
+from ninfer_core.contract.resources import (
+    CheckpointRef,
+    NeverFits,
+    ResourceVector,
+    SequenceHandle,
+    Shortfall,
+)
 from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
 from ninfer_core.testing.fake_law import EMPTY_STATE, execute
 from ninfer_core.testing.fake_sequences import FakeCheckpoint, FakeSequence
@@ -31,8 +39,22 @@ class CaptureDetail:
     need: Amount
 
 
+@dataclass(frozen=True, slots=True)
+class DemoteDetail:
+    ref: CheckpointRef
+    need: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """The owner of what a checkpoint holds on the host, all of it its own."""
+
+    ref: CheckpointRef
+
+
 class FakeCheckpoints:
-    """Checkpoints, each an owner in the accounts and a user of shared pages."""
+    """Checkpoints, each an owner in the accounts and a user of shared pages; what lies on the host
+    is owned apart."""
 
     def __init__(
         self,
@@ -48,6 +70,8 @@ class FakeCheckpoints:
         self._shared = shared
         self._indices = indices
         self.captured = 0
+        self.demoted = 0
+        self.consumed = 0
 
     def checkpoint(self, ref: CheckpointRef) -> FakeCheckpoint:
         if ref not in self.all:
@@ -133,14 +157,81 @@ class FakeCheckpoints:
             return sequence.state
         return execute(EMPTY_STATE, sequence.ledger[:frontier])
 
-    def frees(self, ref: CheckpointRef) -> Amount:
-        shared = self._shared.freed(self.checkpoint(ref).chain)
-        return self._accounts.held(ref) + Amount(pages=shared)
+    def actions(self, ref: CheckpointRef) -> dict[CheckpointAction, ResourceVector]:
+        """What each action would free."""
+        device, host = self._on_device(ref), self._accounts.held(HostCopy(ref))
+        found = {CheckpointAction.DELETE: (device + host).vector()}
+        replicas = self.checkpoint(ref).facts.replicas
+        if len(replicas) == 2:
+            found[CheckpointAction.DROP_DEVICE] = device.vector()
+            found[CheckpointAction.DROP_HOST] = host.vector()
+        elif Tier.DEVICE in replicas and self._config.demotes:
+            found[CheckpointAction.DEMOTE] = device.vector()
+        return found
 
-    def drop(self, ref: CheckpointRef) -> Amount:
-        freed = self.frees(ref)
+    def on_device(self, ref: object) -> bool:
+        return isinstance(ref, CheckpointRef) and Tier.DEVICE in self.checkpoint(ref).facts.replicas
+
+    def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
+        need = Amount(host=1 + -(-self.checkpoint(ref).facts.frontier // self._config.page_tokens))
+        if CheckpointAction.DEMOTE not in self.actions(ref) or need.host > self._config.host:
+            return NeverFits("host_bytes", need.host, self._config.host)
+        return self._accounts.shortfall(need) or Plan(
+            PlanKind.DEMOTE, need.vector(), DemoteDetail(ref, need)
+        )
+
+    def begin_demote(self, detail: DemoteDetail, owner: TransactionOwner) -> FakeTransaction:
+        kept, copy = self.checkpoint(detail.ref), HostCopy(detail.ref)
+        self.leased = detail.ref
+        self._accounts.take(copy, detail.need)
+
+        def apply() -> ContextResult:
+            self.leased = None
+            self.demoted += 1
+            kept.facts = replace(kept.facts, replicas=frozenset(Tier))
+            return Demoted(detail.ref, kept.facts, detail.need.host)
+
+        def undo() -> None:
+            self.leased = None
+            self._accounts.give_all(copy)
+
+        return FakeTransaction(PlanKind.DEMOTE, self._config.demote_steps, apply, undo, owner)
+
+    def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
+        freed = self.actions(ref).get(action)
+        if freed is None or action is CheckpointAction.DEMOTE:
+            raise EngineFailure(f"{action.value} is not among the actions of {ref}")
         if ref == self.leased:
             raise EngineFailure(f"{ref} was dropped while a bind reads it")
+        if action is CheckpointAction.DELETE:
+            self.retire(ref)
+        elif action is CheckpointAction.DROP_DEVICE:
+            self._leave(ref, Tier.DEVICE)
+        else:
+            self._leave(ref, Tier.HOST)
+        return freed
+
+    def retire(self, ref: object) -> None:
+        """Take a checkpoint out, with all that it still holds."""
+        assert isinstance(ref, CheckpointRef)
         self._shared.leave(self.all.pop(ref).chain)
         self._accounts.give_all(ref)
-        return freed
+        if HostCopy(ref) in self._accounts.owners():
+            self._accounts.give_all(HostCopy(ref))
+
+    def owners(self) -> set[object]:
+        return {*self.all, *(HostCopy(ref) for ref in self.all)}
+
+    def _leave(self, ref: CheckpointRef, tier: Tier) -> None:
+        kept = self.checkpoint(ref)
+        kept.facts = replace(kept.facts, replicas=kept.facts.replicas - {tier})
+        if tier is Tier.HOST:
+            self._accounts.give_all(HostCopy(ref))
+            return
+        self._shared.leave(kept.chain)
+        kept.chain = None
+        self._accounts.give_all(ref)
+
+    def _on_device(self, ref: CheckpointRef) -> Amount:
+        shared = self._shared.freed(self.checkpoint(ref).chain)
+        return self._accounts.held(ref) + Amount(pages=shared)

@@ -17,15 +17,16 @@ from ninfer_core.contract.checkpoints import (
 )
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import (
+    CheckpointRef,
     NeverFits,
     ProgramLimits,
     SequenceHandle,
     Shortfall,
 )
 from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
-from ninfer_core.testing.fake_checkpoints import OWNER, CaptureDetail, FakeCheckpoints
+from ninfer_core.testing.fake_checkpoints import OWNER, CaptureDetail, DemoteDetail, FakeCheckpoints
 from ninfer_core.testing.fake_faults import FaultPlan
-from ninfer_core.testing.fake_sequences import FakePaused, FakeSequence
+from ninfer_core.testing.fake_sequences import FakePaused, FakeSequence, revived
 from ninfer_core.testing.fake_sharing import Chain, SharedPages, total
 from ninfer_core.testing.fake_transactions import FakeConfig, FakeTransaction
 
@@ -105,8 +106,9 @@ class FakeContexts:
         if sequence.floor_pages > self.config.pages:
             return NeverFits(POOL, sequence.floor_pages, self.config.pages)
         need = Amount(pages=max(0, sequence.floor_pages - total(sequence.chain)), slots=1)
-        kept = self._kept_pages(request.source)
-        short = self._accounts.shortfall(need - Amount(pages=kept))
+        if request.consume and not self.kept.on_device(request.source):
+            return NeverFits("device replicas", 1, 0)
+        short = self._accounts.shortfall(need - self._returned(request))
         return short or Plan(PlanKind.BIND, need.vector(), BindDetail(sequence, need))
 
     def plan_pause(self, handle: SequenceHandle, kind: ResumeKind) -> Plan | Shortfall | NeverFits:
@@ -133,6 +135,8 @@ class FakeContexts:
             self.current = self._begin_pause(plan.detail)
         elif isinstance(plan.detail, CaptureDetail):
             self.current = self.kept.begin_capture(plan.detail, self)
+        elif isinstance(plan.detail, DemoteDetail):
+            self.current = self.kept.begin_demote(plan.detail, self)
         else:
             raise EngineFailure("a plan of another program was begun")
         return self.current
@@ -166,10 +170,9 @@ class FakeContexts:
         sequence, need = detail.sequence, detail.need
         source = sequence.request.source
         handle = SequenceHandle(OWNER, next(self._indices), 1)
-        kept = Amount(pages=self._kept_pages(source))
-        if isinstance(source, ResumeState):
-            self._accounts.give(source, kept)
-        elif source is not None:
+        kept, consume = self._returned(sequence.request), sequence.request.consume
+        self._accounts.give(source, kept)
+        if isinstance(source, CheckpointRef):
             self._joining = self.shared.join(sequence.chain)
             self.kept.leased = source
         self._accounts.take(handle, need)
@@ -182,6 +185,9 @@ class FakeContexts:
             if isinstance(source, ResumeState):
                 self._take_paused(source)
                 self._accounts.give_all(source)
+            elif consume:
+                self.kept.retire(source)
+                self.kept.consumed += 1
             self.sequences[handle] = sequence
             moved = len(sequence.ledger) if isinstance(source, ResumeState) else 0
             return Bound(
@@ -190,14 +196,14 @@ class FakeContexts:
                 reused_tokens=sequence.replay_to or sequence.frontier,
                 reuse_reason=sequence.request.source_reason,
                 moved_bytes=moved,
+                retired=(source,) if isinstance(source, CheckpointRef) and consume else (),
             )
 
         def undo() -> None:
             self._accounts.give_all(handle)
             self.shared.leave(self._joining)
             settle()
-            if isinstance(source, ResumeState):
-                self._accounts.take(source, kept)
+            self._accounts.take(source, kept)
 
         return FakeTransaction(PlanKind.BIND, self.config.bind_steps, apply, undo, self)
 
@@ -252,8 +258,12 @@ class FakeContexts:
             raise EngineFailure(f"stale resume state {resume}")
         return self.paused.pop(resume)
 
-    def _kept_pages(self, source: object) -> int:
-        return self._accounts.held(source).pages if isinstance(source, ResumeState) else 0
+    def _returned(self, request: BindRequest) -> Amount:
+        """What the source gives back for the sequence that it becomes."""
+        held = self._accounts.held(request.source)
+        if isinstance(request.source, ResumeState):
+            return Amount(pages=held.pages)
+        return held if request.consume else Amount()
 
     def _resident(self, request: BindRequest) -> FakeSequence:
         """The sequence that a bind would install."""
@@ -262,7 +272,7 @@ class FakeContexts:
             paused = self.paused.get(source)
             if paused is None:
                 raise EngineFailure(f"stale resume state {source}")
-            return _revived(request, paused)
+            return revived(request, paused)
         ledger = [int(token) for token in request.prepared.token_ids]
         sequence = FakeSequence(request, ledger)
         if source is not None:
@@ -284,13 +294,3 @@ class FakeContexts:
         if target < sequence.prompt_length:
             new = min(self._limits.prefill_chunk, sequence.prompt_length - target)
         return self.pages(min(target + new, self._limits.max_context))
-
-
-def _revived(request: BindRequest, paused: FakePaused) -> FakeSequence:
-    sequence = FakeSequence(request, list(paused.ledger), chain=paused.chain)
-    if paused.kind is ResumeKind.SNAPSHOT:
-        sequence.frontier, sequence.state = paused.frontier, paused.state
-        sequence.replay_to = paused.replay_to
-    else:
-        sequence.replay_to = max(paused.frontier, paused.replay_to)
-    return sequence

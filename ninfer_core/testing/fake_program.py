@@ -97,7 +97,7 @@ class FakeProgram:
         return self.contexts.kept.checkpoint(ref).facts
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
-        return {CheckpointAction.DELETE: self.contexts.kept.frees(ref).vector()}
+        return self.contexts.kept.actions(ref)
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
         kept = self.contexts.kept.checkpoint(ref)
@@ -109,7 +109,7 @@ class FakeProgram:
         return RestoreWork(bytes=frontier, operations=1, tokens=len(ids) - frontier)
 
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
-        return self.contexts.kept.drop(ref).vector()
+        return self.contexts.kept.drop(ref, action)
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         return self.contexts.revoke(resume)
@@ -130,7 +130,8 @@ class FakeProgram:
         return self.contexts.kept.plan_capture(sequence, self.contexts.sequence(sequence))
 
     def plan_demote(self, ref: CheckpointRef) -> PlanOutcome:
-        return NeverFits("demotions", 1, 0)
+        self.faults.check("plan_demote")
+        return self.contexts.kept.plan_demote(ref)
 
     def plan_pause(self, sequence: SequenceHandle, kind: ResumeKind) -> PlanOutcome:
         return self.contexts.plan_pause(sequence, kind)
@@ -244,7 +245,7 @@ class FakeProgram:
         unused = [h for h, s in self.contexts.sequences.items() if s.permit is not None]
         assert not unused, f"unused permits of {unused}"
         contexts = self.contexts
-        living: set[object] = {*contexts.sequences, *contexts.paused, *contexts.checkpoints}
+        living: set[object] = {*contexts.sequences, *contexts.paused, *contexts.kept.owners()}
         living |= set(contexts.shared.segments)
         contexts.audit_shared()
         if contexts.current is not None:

@@ -101,10 +101,21 @@ class FakePaused:
     chain: Chain = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def revived(request: BindRequest, paused: FakePaused) -> FakeSequence:
+    """The sequence that ``paused`` becomes again."""
+    sequence = FakeSequence(request, list(paused.ledger), chain=paused.chain)
+    if paused.kind is ResumeKind.SNAPSHOT:
+        sequence.frontier, sequence.state = paused.frontier, paused.state
+        sequence.replay_to = paused.replay_to
+    else:
+        sequence.replay_to = max(paused.frontier, paused.replay_to)
+    return sequence
+
+
+@dataclass(slots=True, eq=False)
 class FakeCheckpoint:
     """A kept frontier. ``state_frontier`` may lie behind the KV coverage; the gap is replayed.
-    ``chain`` are its full pages, which others may read too."""
+    ``chain`` are its full pages, which others may read too; none without a device replica."""
 
     ledger: tuple[int, ...]
     state: int

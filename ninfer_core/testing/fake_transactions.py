@@ -17,7 +17,8 @@ class FakeConfig:
     ``bind_steps``/``pause_steps`` count ``advance`` calls; ``state_lag`` tokens of a kept end must
     be replayed; ``snapshot_on_device`` keeps a Snapshot's pages instead of host bytes;
     ``bind_whole_prompt`` wants room for the prompt before a request becomes resident;
-    ``captures`` lets restore points be kept, in ``capture_steps``;
+    ``captures`` lets restore points be kept, in ``capture_steps``; ``demotes`` lets what is kept be
+    copied to the host, in ``demote_steps``;
     ``reserve_resume`` False breaks the contract: a resume holds no room for what it rebuilds."""
 
     page_tokens: int = 4
@@ -34,6 +35,8 @@ class FakeConfig:
     reserve_resume: bool = True
     captures: bool = False
     capture_steps: int = 1
+    demotes: bool = False
+    demote_steps: int = 1
 
 
 class TransactionOwner(Protocol):

@@ -21,6 +21,7 @@ from ninfer_core.contract.requests import (
     GenerationOptions,
 )
 from ninfer_core.contract.resources import ProgramLimits, Shortfall
+from ninfer_core.contract.reuse import Tier
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from ninfer_core.testing.engine_machine import configs
@@ -66,11 +67,23 @@ class CacheMachine(plain.EngineMachine):
         slots=st.integers(3, 12),
         steps=st.sampled_from([1, 3, 3]),
         reuse=st.booleans(),
+        host=st.sampled_from([0, 40, 90, 400, 400]),
+        demote_steps=st.sampled_from([1, 2, 3]),
     )
-    def start(self, config: FakeConfig, pages: int, slots: int, steps: int, reuse: bool) -> None:
+    def start(
+        self,
+        config: FakeConfig,
+        pages: int,
+        slots: int,
+        steps: int,
+        reuse: bool,
+        host: int,
+        demote_steps: int,
+    ) -> None:
         self.reuse = reuse
         config = replace(config, captures=True, capture_steps=steps, page_tokens=4)
-        config = replace(config, pages=pages, slots=slots)
+        config = replace(config, pages=pages, slots=slots, host=host, demotes=host > 0)
+        config = replace(config, demote_steps=demote_steps)
         self.harness = self.fresh(config)
         self.tally["rules"] += 1
 
@@ -162,6 +175,40 @@ class CacheMachine(plain.EngineMachine):
         self.count()
         self.harness.program.contexts.abort_next[PlanKind.CAPTURE] = times
 
+    @rule(times=st.integers(1, 2))
+    def break_demotions(self, times: int) -> None:
+        self.count()
+        self.harness.program.contexts.abort_next[PlanKind.DEMOTE] = times
+
+    @precondition(lambda self: self.reuse and self.harness.program.config.demotes)
+    @rule(base=st.sampled_from(BASES), cut=st.integers(60, 110), seed=st.integers(0, 9))
+    def come_back(self, base: list[int], cut: int, seed: int) -> None:
+        """Others take the room of a conversation before it goes on."""
+        self.shared(base, cut, 1)
+        for other in BASES:
+            prompt = [3 + seed, *other[: 119 - seed]]
+            self.harness.submit(
+                prompt,
+                GenerationOptions(sampling=SamplingParams(seed=seed), max_new_tokens=2),
+                chat=ChatOptions(template_kwargs={"points": [(100, KINDS[0].value)]}),
+            )
+            self.harness.step(14)
+            self.consume()
+        self.shared(base, cut, 2)
+
+    @rule(base=st.sampled_from(BASES), cut=st.integers(20, 90), crowd=st.integers(0, 3))
+    def go_on(self, base: list[int], cut: int, crowd: int) -> None:
+        """A conversation goes on from its end while others want room."""
+        self.shared(base, cut, 1)
+        said = self.harness.requests[-1].record
+        for seed in range(crowd):
+            self.harness.submit([7 + seed] * 50, GenerationOptions(max_new_tokens=9))
+        self.harness.submit(
+            [*said.prepared.token_ids.tolist(), *said.tokens, 9, 9],
+            GenerationOptions(max_new_tokens=2),
+        )
+        self.harness.step(6)
+
     @precondition(lambda self: self.harness.program.config.capture_steps > 1)
     @rule(
         then=st.sampled_from(["cancel", "close", "reclaim", "squeeze"]),
@@ -196,6 +243,9 @@ class CacheMachine(plain.EngineMachine):
         records = [tracked.record for tracked in self.harness.requests]
         self.tally["adopted"] += sum(r.watch.cached_tokens > 0 for r in records)
         self.tally["captured"] += self.harness.program.contexts.kept.captured
+        self.tally["demoted"] += self.harness.program.contexts.kept.demoted
+        self.tally["from host"] += sum(r.watch.reuse_tier is Tier.HOST for r in records)
+        self.tally["taken over"] += self.harness.program.contexts.kept.consumed
         self.tally["deep"] += sum(r.watch.cached_tokens >= 64 for r in records)
 
 
@@ -220,3 +270,5 @@ def test_captures_and_adoptions_over_scarce_resources() -> None:
     for event in ("cancel", "close", "reclaim", "squeeze"):
         assert tally[f"{event} in capture"] >= 2, tally
     assert tally["leased"] >= 5, tally
+    for event in ("demoted", "from host", "taken over"):
+        assert tally[event] >= 10, tally

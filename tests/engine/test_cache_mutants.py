@@ -17,6 +17,7 @@ from ninfer_core.engine.catalogue import Catalogue
 from ninfer_core.engine.contexts import ContextDriver
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.prefix_index import PrefixIndex
+from ninfer_core.engine.reclaiming import Reclaimer
 from ninfer_core.engine.resource_manager import ResourceManager
 from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import CHUNKED, RUNNABLE
@@ -42,9 +43,17 @@ def mutant(symptom: str) -> Callable[[Plant], Plant]:
 
 @mutant("the catalogue is not what")
 def a_victim_stays_in_the_catalogue(patch: Patch) -> None:
-    patch.setattr(
-        ResourceManager, "_give_up", lambda self, one: self._program.drop(one.ref, one.action)
-    )
+    patch.setattr(Reclaimer, "give_up", lambda self, one: self._program.drop(one.ref, one.action))
+
+
+@mutant("the catalogue is not what")
+def a_point_taken_over_stays_in_the_catalogue(patch: Patch) -> None:
+    patch.setattr(ResourceManager, "forget", lambda self, refs: None)
+
+
+@mutant("facts of the catalogue are out of date")
+def a_demotion_is_not_taken_in(patch: Patch) -> None:
+    patch.setattr(Reclaimer, "demoted", lambda self, result: None)
 
 
 @mutant("the catalogue is not what")

@@ -220,8 +220,8 @@ def test_why_nothing_was_reused(options):
     assert start.reuse_reason is ReuseReason.TOO_SHORT
     resources = harness.core.resources
     while len(resources):
-        victim = next(iter(resources._victims(_any_slot())))
-        resources._give_up(victim)
+        victim = next(iter(resources.reclaimer.victims(_any_slot())))
+        resources.reclaimer.give_up(victim)
     start, _ = start_of(harness, [*PROMPT[:22], 4], asked, **chat(()))
     assert (start.reused_tokens, start.reuse_reason) == (0, ReuseReason.EVICTED)
     assert harness.core.stats().reclaimed > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,8 @@ from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Shortf
 from ninfer_core.contract.reuse import Tier
 from ninfer_core.engine.policies_reuse import MAX_EVIDENCE, ReusePolicy
 
+DELETE, DEMOTE = CheckpointAction.DELETE, CheckpointAction.DEMOTE
+DROP_DEVICE, DROP_HOST = CheckpointAction.DROP_DEVICE, CheckpointAction.DROP_HOST
 SHORT = Shortfall("main", 4, 0)
 PROMPT = SimpleNamespace(length=1000)
 
@@ -27,10 +30,10 @@ def facts(frontier, tier=Tier.DEVICE):
     )
 
 
-def source(index, frontier, *, bytes=0, tier=Tier.DEVICE, own=False, order=1):
+def source(index, frontier, *, bytes=0, moved=0.0, tier=Tier.DEVICE, own=False, order=1):
     work = RestoreWork(bytes, 1, 1000 - frontier)
     ref = CheckpointRef(1, index, 1)
-    return SourceCandidate(ref, facts(frontier, tier), work, own, Provenance(order=order))
+    return SourceCandidate(ref, facts(frontier, tier), work, own, Provenance(order=order), moved)
 
 
 def victim(index, frontier, fallback=0, *, pages=1, order=1, digest=None, superseded=False):
@@ -60,12 +63,20 @@ def wanted(policy, digest, *requests):
     ("better", "worse"),
     [
         (source(1, 600), source(2, 500)),
-        (source(1, 600), source(2, 610, bytes=40 << 20, tier=Tier.HOST)),
-        (source(1, 610, bytes=40 << 20), source(2, 600)),
+        (source(1, 600), source(2, 610, moved=10.5, tier=Tier.HOST)),
+        (source(1, 610, moved=9.5), source(2, 600)),
+        (source(1, 600, bytes=4), source(2, 600, bytes=5)),
         (source(1, 500, own=True, order=1), source(2, 500, order=9)),
         (source(1, 500, order=9), source(2, 500, order=1)),
     ],
-    ids=["deeper", "far from a slow tier", "from a fast tier", "own session", "newer"],
+    ids=[
+        "deeper",
+        "far from a slow tier",
+        "from a fast tier",
+        "fewer bytes",
+        "own session",
+        "newer",
+    ],
 )
 def test_the_cheapest_way_to_the_end_of_the_prompt_is_first(better, worse):
     for given in ([better, worse], [worse, better]):
@@ -73,13 +84,60 @@ def test_the_cheapest_way_to_the_end_of_the_prompt_is_first(better, worse):
 
 
 def test_a_source_dearer_than_the_root_is_none():
-    far = source(1, 10, bytes=100 << 20, tier=Tier.HOST)
+    far = source(1, 10, moved=10.5, tier=Tier.HOST)
     assert list(ReusePolicy().rank_sources(PROMPT, [far])) == []
 
 
 def test_ordinary_victims_go_by_tokens_lost_for_what_they_free():
     one, two, three = victim(1, 900, 800), victim(2, 300), victim(3, 900, 0, pages=30)
     assert order_of(ReusePolicy().victims(SHORT, [one, two, three])) == [3, 1, 2]
+
+
+def choices(index, frontier, *actions, restore=0.0, **rest):
+    """The same checkpoint, once for each action."""
+    one = victim(index, frontier, **rest)
+    return [
+        replace(one, action=action, restore_tokens=0.0 if action is DELETE else restore)
+        for action in (*actions, DELETE)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (choices(1, 500, DEMOTE), DEMOTE),
+        (choices(1, 63, DEMOTE), DELETE),
+        (choices(1, 500, DEMOTE, superseded=True), DELETE),
+        (choices(1, 512, DEMOTE, superseded=True), DEMOTE),
+        (choices(1, 500, DEMOTE, restore=218.5), DELETE),
+        (choices(1, 500, DEMOTE, restore=217.5), DEMOTE),
+        (choices(1, 500, DROP_DEVICE, restore=499.0), DROP_DEVICE),
+        (choices(1, 500, DROP_DEVICE, restore=501.0), DELETE),
+        (choices(1, 63, DROP_HOST), DROP_HOST),
+    ],
+    ids=["worth", "short", "left", "long", "far", "near", "copied", "copied far", "twice"],
+)
+def test_what_is_worth_the_way_goes_to_the_host(given, chosen):
+    """A demotion moves there and back, and must spare a block."""
+    for order in (given, given[::-1]):
+        assert [one.action for one in ReusePolicy().victims(SHORT, order)] == [chosen]
+
+
+def test_what_was_wanted_goes_to_the_host_whatever_it_costs_and_last():
+    policy = ReusePolicy()
+    wanted(policy, b"a", 2, 3)
+    reused = choices(1, 10, DEMOTE, restore=99.0, digest=b"a", order=2)
+    plain = choices(2, 900, DEMOTE, restore=9.0)
+    found = policy.victims(SHORT, [*reused, *plain])
+    assert [(one.ref.index, one.action) for one in found] == [(2, DEMOTE), (1, DEMOTE)]
+
+
+def test_a_save_may_send_to_the_host_what_it_may_not_delete():
+    policy = ReusePolicy()
+    wanted(policy, b"a", 2, 3)
+    demotion, deletion = choices(1, 500, DEMOTE, digest=b"a", order=2)
+    assert policy.admit(offer(100, displaces=(demotion,)))
+    assert not policy.admit(offer(100, displaces=(deletion,)))
 
 
 def test_age_and_a_successor_make_cheaper():

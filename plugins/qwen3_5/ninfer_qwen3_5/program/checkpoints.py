@@ -171,7 +171,9 @@ class Checkpoints:
         return frontier % PAGE_TOKENS * page // PAGE_TOKENS
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
-        kept = self.get(ref)
+        kept, whole = self.get(ref), 0
+        if self._tier is not None:
+            whole = self._tier.image_bytes(pages_for(kept.frontier))
         return CheckpointFacts(
             frontier=kept.frontier,
             coverage={MAIN: kept.frontier},
@@ -179,6 +181,7 @@ class Checkpoints:
             recovery_frontier=self._recovery(kept),
             footprint=ResourceVector(state_slots=1, pages={MAIN: pages_for(kept.frontier)}),
             spans=kept.trail.spans(kept.frontier),
+            restore_seconds=self._rates.seconds(loaded=whole, copied=0),
         )
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
