@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -213,7 +214,9 @@ def served(clients: int) -> Iterator[str]:
     ninfer = str(Path(sys.executable).with_name("ninfer"))
     command = [ninfer, "serve", "demo", "--port", "0", "--max-concurrency", str(clients)]
     command += ["--device", "cpu", "--max-pending-requests", "64", "--log-level", "error"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # Threads that spin while they wait for each other would starve the clients.
+    threads = {"OMP_NUM_THREADS": "1", **os.environ}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=threads)
     assert process.stderr is not None
     try:
         yield next(
