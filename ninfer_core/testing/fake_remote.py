@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -67,6 +68,7 @@ def open_locally(start: FakeStart) -> OpenedInstance:
 
 def open_fake(source: str, options: EngineOptions, host: object) -> InstanceFactory:
     """What the child calls; ``source`` is the start as JSON."""
+    logging.getLogger("ninfer.fake").info("opening %s", source)
     return lambda: open_locally(FakeStart(**json.loads(source)))
 
 

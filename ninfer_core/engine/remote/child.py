@@ -6,6 +6,7 @@ means is decided by the process that serves, which sends Close or goes away.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import signal
@@ -24,6 +25,7 @@ from ninfer_core.engine.remote.messages import (
     Cancel,
     Close,
     Hello,
+    Logged,
     Progress,
     Ready,
     Release,
@@ -74,6 +76,7 @@ class Child:
 
     def _open(self, hello: Hello) -> ServedEngine:
         sys.path[:] = hello.path
+        _log_through(self._channel, hello.log_level)
         from ninfer_core.plugins import load_plugins
         from ninfer_core.plugins.objects import load_object
 
@@ -151,6 +154,24 @@ class Child:
         for number in list(self._handles):
             self._release(number)
         self._ended.set()
+
+
+class _Forwarding(logging.Handler):
+    """Hands log records to the serving process, which knows where they go and in which form."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._channel.send(Logged(record.name, record.levelno, self.format(record)))
+
+
+def _log_through(channel: Channel, level: int) -> None:
+    logger = logging.getLogger("ninfer")
+    logger.handlers = [_Forwarding(channel)]
+    logger.setLevel(level)
+    logger.propagate = False
 
 
 def main() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -212,14 +214,13 @@ class RemoteEngine:
 
 
 def _hello(plan: RemotePlan, options: EngineOptions) -> Hello:
-    import sys
-
     return Hello(
         opener=plan.opener,
         source=plan.source,
         options=options,
         selection=plan.selection,
         path=tuple(sys.path),
+        log_level=logging.getLogger("ninfer").getEffectiveLevel(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ninfer_core.engine.remote.messages import (
     Cancel,
     Close,
     Hello,
+    Logged,
     Progress,
     Ready,
     Release,
@@ -177,6 +179,8 @@ class Link:
         elif isinstance(message, Progress):
             if self._progress is not None:
                 self._progress(message.text)
+        elif isinstance(message, Logged):
+            logging.getLogger(message.logger).log(message.level, "%s", message.text)
         elif isinstance(message, Ready):
             self._availability = Availability(AvailabilityState.READY)
             self._ready.set_result(message.summary)

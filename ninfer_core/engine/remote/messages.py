@@ -21,7 +21,8 @@ from ninfer_core.plugins.selection import Selection
 class Hello:
     """First to the child: what to load, with which plug-ins, from which import path.
 
-    ``opener`` names ``(source, options, host) -> InstanceFactory``.
+    ``opener`` names ``(source, options, host) -> InstanceFactory``; ``log_level`` is the least that
+    is logged.
     """
 
     opener: str
@@ -29,6 +30,7 @@ class Hello:
     options: EngineOptions
     selection: Selection
     path: tuple[str, ...]
+    log_level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,15 @@ class Close:
 class Progress:
     """What the child does now, while it starts."""
 
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A line for the log of the serving process."""
+
+    logger: str
+    level: int
     text: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -97,6 +98,16 @@ def test_what_starts_is_told(ask):
         "loading the model",
         "warming up",
     ]
+
+
+def test_what_is_logged_there_is_logged_here(remote, caplog):
+    remote(FakeStart())
+    assert "opening" not in caplog.text
+    caplog.set_level(logging.INFO, "ninfer")
+    remote(FakeStart(vocab=77))
+    [record] = [record for record in caplog.records if record.name == "ninfer.fake"]
+    assert record.levelno == logging.INFO
+    assert '"vocab": 77' in record.getMessage()
 
 
 @pytest.mark.parametrize(("version", "name"), [("0.0.0", "builtin"), ("1", "not_installed")])
