@@ -39,6 +39,8 @@ def call(**fields):
         ({"input": [7]}, "input[0]"),
         (items({"role": "wizard", "content": "a"}), "input[1].role"),
         (items({"type": "wish"}), "input[1].type"),
+        (items({"type": [1]}), "input[1].type"),
+        (items({"text": "hi"}), "input[1].type"),
         (items({"type": "web_search_call"}), "input[1].type"),
         (items({"type": "custom_tool_call_output"}), "input[1].type"),
         (items({"role": "user"}), "input[1].content"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from ninfer_gateway_http.settings import ServerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGroup:
-    """Who may call, under which name, and how much at once."""
+    """Where, under which name, and how much at once."""
 
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = (
         "127.0.0.1"
@@ -21,15 +21,6 @@ class ServerGroup:
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")
     ] = 8080
-    api_key: Annotated[
-        list[str],
-        typer.Option(
-            metavar="KEY",
-            envvar="NINFER_API_KEY",
-            show_default=False,
-            help="Key that callers must send; may be repeated. /health stays open.",
-        ),
-    ] = field(default_factory=list)
     model_id: Annotated[
         str | None, typer.Option(metavar="NAME", help="Public name in place of the model's own.")
     ] = None
@@ -59,6 +50,12 @@ class ServerGroup:
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown fields and limits over the context.")
     ] = False
+    max_responses: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Stored responses; the latest stay.")
+    ] = 1024
+    max_responses_mib: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Memory that stored responses may take.")
+    ] = 256
     drain_seconds: Annotated[
         float, typer.Option(min=0, metavar="S", help="Time to finish after a stop signal.")
     ] = 30.0
@@ -66,10 +63,11 @@ class ServerGroup:
     def settings(self) -> ServerSettings:
         return ServerSettings(
             model_id=self.model_id,
-            api_keys=tuple(self.api_key),
             default_max_tokens=self.default_max_tokens,
             max_body_bytes=self.max_request_mib << 20,
             drain=self.drain_seconds,
+            max_responses=self.max_responses,
+            max_response_bytes=self.max_responses_mib << 20,
             strict=self.strict,
         )
 

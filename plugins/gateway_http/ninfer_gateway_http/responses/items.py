@@ -60,12 +60,14 @@ def _item(field: Field, lookup: Lookup) -> Item:
     kind = given.get("type", "message" if "role" in given else None)
     if kind == "item_reference" or (kind is None and given.keys() == {"id"}):
         return _referred(field, lookup)
+    if not isinstance(kind, str):
+        field.child("type").fail(f"is {kind!r:.80}; it must be one of {', '.join(_PARSERS)}")
     if kind in _UNSERVED_ITEMS:
         path = f"{field.path}.type"
         raise Unsupported(f"{path} {kind!r} is not supported by this server", param=path)
-    parse = _PARSERS.get(kind) if isinstance(kind, str) else None
+    parse = _PARSERS.get(kind)
     if parse is None:
-        field.child("type").fail(f"is {kind!r}; it must be one of {', '.join(_PARSERS)}")
+        field.child("type").fail(f"is {kind!r:.80}; it must be one of {', '.join(_PARSERS)}")
     return parse(field)
 
 

@@ -18,6 +18,14 @@ from ninfer_gateway_http import sse
 from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.responses.background import Background, nobody_leaves
+from ninfer_gateway_http.responses.documents import (
+    CREATED,
+    Deleted,
+    InputTokens,
+    ItemList,
+    ResponseObject,
+    answers,
+)
 from ninfer_gateway_http.responses.listing import page
 from ninfer_gateway_http.responses.output import Output
 from ninfer_gateway_http.responses.reply import ResponseWriter, logprob_rows
@@ -63,7 +71,7 @@ class Kept:
     background: Background = field(default_factory=Background)
 
 
-@router.post("", response_model=None)
+@router.post("", response_model=None, responses=CREATED)
 async def create_response(body: ResponsesRequest, request: Request) -> Response:
     """Answer ``input``, as a stream of events when ``stream`` is true."""
     gateway: Gateway = request.app.state.gateway
@@ -91,7 +99,7 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
         return sse.EventStream(run.events(gateway.settings.keep_alive), owner.pop_all(), headers)
 
 
-@router.post("/input_tokens", response_model=None)
+@router.post("/input_tokens", response_model=None, responses=answers(InputTokens))
 async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     """How many tokens the prompt of such a request has."""
     gateway: Gateway = request.app.state.gateway
@@ -109,7 +117,7 @@ async def compact() -> Response:
     )
 
 
-@router.get("/{response_id}", response_model=None)
+@router.get("/{response_id}", response_model=None, responses=answers(ResponseObject))
 async def get_response(response_id: str, request: Request, stream: bool = False) -> Response:
     """A stored response, also while it is made in the background."""
     if stream:
@@ -120,7 +128,7 @@ async def get_response(response_id: str, request: Request, stream: bool = False)
     return JSONResponse(running) if running else _stored(entry)
 
 
-@router.delete("/{response_id}", response_model=None)
+@router.delete("/{response_id}", response_model=None, responses=answers(Deleted))
 async def delete_response(response_id: str, request: Request) -> Response:
     """Forget a response. Those that go on from it keep what was said."""
     kept = _kept(request)
@@ -130,7 +138,7 @@ async def delete_response(response_id: str, request: Request) -> Response:
     return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
-@router.post("/{response_id}/cancel", response_model=None)
+@router.post("/{response_id}/cancel", response_model=None, responses=answers(ResponseObject))
 async def cancel_response(response_id: str, request: Request) -> Response:
     """Cancel a response that is made in the background; what it had said stays."""
     kept = _kept(request)
@@ -144,7 +152,7 @@ async def cancel_response(response_id: str, request: Request) -> Response:
     return _stored(entry_of(kept.store, response_id))
 
 
-@router.get("/{response_id}/input_items", response_model=None)
+@router.get("/{response_id}/input_items", response_model=None, responses=answers(ItemList))
 async def list_input_items(
     response_id: str,
     request: Request,
