@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 
 class Document(BaseModel):
@@ -212,19 +212,11 @@ _ERRORS = {
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text} for status, text in _ERRORS.items()
-}
+} | {"default": {"model": ErrorBody, "description": "Any other failure."}}
 """Replies that every route may give."""
 
 
 def events_or(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """The replies of a route that answers with ``model`` or, streaming, with events."""
     example = {"schema": {"type": "string"}, "example": "data: {…}\n\ndata: [DONE]\n\n"}
-    return {
-        200: {"model": model, "content": {"text/event-stream": example}},
-        "default": {"model": ErrorBody, "description": "A failure."},
-    }
-
-
-def typed(kind: str, **rest: Any) -> Any:
-    """A pydantic field whose schema is written out, for values that are checked elsewhere."""
-    return Field(json_schema_extra={"type": kind, **rest})
+    return {200: {"model": model, "content": {"text/event-stream": example}}}
