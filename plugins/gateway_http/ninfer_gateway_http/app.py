@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from ninfer_core import __version__
 from ninfer_core.contract.engine import EngineLike
@@ -14,8 +15,9 @@ from ninfer_gateway_http.completions import router as completions
 from ninfer_gateway_http.documents import ERRORS
 from ninfer_gateway_http.failures import add_failures
 from ninfer_gateway_http.gateway import Gateway
-from ninfer_gateway_http.middleware import ApiKey, BodyLimit, RequestLog
+from ninfer_gateway_http.middleware import ApiKey, BodyLimit, HeaderLimit
 from ninfer_gateway_http.models import router as models
+from ninfer_gateway_http.request_log import RequestLog
 from ninfer_gateway_http.responses.routes import router as responses
 from ninfer_gateway_http.settings import ServerSettings
 from ninfer_gateway_http.tokenize import router as tokens
@@ -33,9 +35,24 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.include_router(responses)
     app.include_router(tokens)
     app.include_router(models)
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
-    if settings.api_keys:
-        app.add_middleware(ApiKey, keys=settings.api_keys)
-    app.add_middleware(RequestLog)
+    _add_rules(app, settings)
     add_failures(app)
     return app
+
+
+def _add_rules(app: FastAPI, settings: ServerSettings) -> None:
+    """From the inside out: what is added last sees a request first."""
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.receive_timeout)
+    if settings.api_keys:
+        app.add_middleware(ApiKey, keys=settings.api_keys)
+    app.add_middleware(HeaderLimit)
+    if settings.cors_origins:
+        # Outside the key: a browser asks beforehand, without one, whether it may send it.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "request-id", "retry-after", "x-ninfer-warning"],
+        )
+    app.add_middleware(RequestLog, bodies=settings.log_prompts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import Annotated, Literal
 
 import typer
@@ -19,8 +18,11 @@ from ninfer_core.console import (
     say,
     with_groups,
 )
-from ninfer_core.contract.engine import EngineLike, LoadSummary
+from ninfer_core.contract.engine import EngineLike, EngineOptions, LoadSummary
+from ninfer_gateway_http.log_format import log_to_stderr
 from ninfer_gateway_http.options import ServerGroup
+from ninfer_gateway_http.options_operation import AccessGroup, OperationGroup
+from ninfer_gateway_http.settings import ServerSettings
 
 serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 Level = Literal["debug", "info", "warning", "error"]
@@ -31,6 +33,8 @@ Level = Literal["debug", "info", "warning", "error"]
 def serve(
     ctx: typer.Context,
     server: ServerGroup,
+    access: AccessGroup,
+    operation: OperationGroup,
     engine: EngineGroup,
     model: ModelArgument = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged to stderr.")] = "info",
@@ -45,35 +49,32 @@ def serve(
     """
     with reported(debug=debug):
         from ninfer_gateway_http.app import create_app
-        from ninfer_gateway_http.server import Server, listen, url_of
+        from ninfer_gateway_http.server import Server
+        from ninfer_gateway_http.sockets import listen, listen_unix, tls_of, url_of
 
-        _log_to_stderr(log_level)
+        log_to_stderr(log_level, operation.log_format)
+        settings = operation.apply(access.apply(server.settings()))
+        tls = tls_of(access.tls_cert, access.tls_key)
         options = server.widen(engine.to_options(ctx.obj))
         # Before loading: a taken port should not cost the time that a model takes.
-        with listen(server.host, server.port) as sock:
+        with listen_unix(access.uds) if access.uds else listen(server.host, server.port) as sock:
             opener = open_engine if in_process else open_remote_engine
             with Interrupt() as interrupt:
                 opened: EngineLike = opener(ctx.obj, model, options, interrupt)
             with contextlib.closing(opened):
-                app = create_app(opened, server.settings())
-                summary, url = opened.load_summary(), url_of(sock)
-                Server(app, lambda: _report(summary, server, url)).serve_on(sock)
+                app = create_app(opened, settings)
+                summary, url = opened.load_summary(), url_of(sock, tls)
+                Server(app, lambda: _report(summary, settings, options, url), tls).serve_on(sock)
         say("note", "stopped")
 
 
-def _report(model: LoadSummary, server: ServerGroup, url: str) -> None:
-    say("serving", f"{server.model_id or model.name} ({model.architecture})")
+def _report(model: LoadSummary, settings: ServerSettings, options: EngineOptions, url: str) -> None:
+    say("serving", f"{settings.model_id or model.name} ({model.architecture})")
     say("device", ", ".join(model.devices))
     say(
         "context",
         f"{model.max_context} tokens, {model.max_concurrency} at a time, "
-        f"{server.max_pending_requests} may wait",
+        f"{options.max_pending} may wait",
     )
     say("loaded", f"in {model.seconds:.1f} s")
-    say("url", f"{url}/v1" + (" (API key needed)" if server.api_key else ""))
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("ninfer").setLevel(level.upper())
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    say("url", f"{url}/v1" + (" (API key needed)" if settings.api_keys else ""))

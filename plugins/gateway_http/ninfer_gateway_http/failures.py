@@ -16,7 +16,12 @@ from ninfer_gateway_http.bridge import ClientGone
 from ninfer_gateway_http.errors import ErrorReply, error_reply
 
 _UNREADABLE: Final = "the body cannot be read: send JSON in UTF-8, not nested beyond reason"
-_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+_CODES: Final = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_not_received",
+    413: "request_too_large",
+}
 
 
 def add_failures(app: FastAPI) -> None:

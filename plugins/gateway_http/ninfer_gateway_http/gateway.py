@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 
 from starlette.types import Receive
 
@@ -89,14 +90,21 @@ class Gateway:
 
     async def _submit(self, part: Part) -> GenerationHandle:
         """A handle that comes too late for a cancelled task is closed."""
+        options = self._within_time(part.options)
         submitting = asyncio.ensure_future(
-            asyncio.to_thread(self.engine.submit, part.prompt, part.options)
+            asyncio.to_thread(self.engine.submit, part.prompt, options)
         )
         try:
             return await asyncio.shield(submitting)
         except asyncio.CancelledError:
             submitting.add_done_callback(_close_late)
             raise
+
+    def _within_time(self, options: GenerationOptions) -> GenerationOptions:
+        limit = self.settings.request_timeout
+        if limit is None:
+            return options
+        return replace(options, deadline=min(limit, options.deadline or limit))
 
     def end_all(self, error: Exception) -> None:
         """End every open request with ``error``."""

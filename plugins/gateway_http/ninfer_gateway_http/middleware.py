@@ -1,80 +1,27 @@
-"""Rules that hold for every route: request id and log line, API key, size of the body."""
+"""Rules that hold for every route: number of headers, API key, size and time of the body."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import hmac
 import json
-import logging
-import re
 import time
-import uuid
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ninfer_gateway_http.anthropic.errors import in_dialect
-from ninfer_gateway_http.errors import ErrorReply, error_reply
+from ninfer_gateway_http.errors import ErrorReply
 
-_log: Final = logging.getLogger("ninfer.http")
-_REQUEST_ID: Final = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 OPEN_PATHS: Final = frozenset({"/health"})
-UNANSWERED: Final = 499
-"""The status in the log of a request whose peer left before an answer."""
+MAX_HEADERS: Final = 128
 
 
-class RequestLog:
-    """Gives every reply an ``x-request-id``, which Anthropic's clients read as ``request-id``, and
-    writes one line, which never shows a prompt.
-
-    An unexpected error becomes a reply, too, and its traceback goes to the log.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        facts: dict[str, Any] = {}
-        scope["state"] = facts
-        request_id = scope["request_id"] = _request_id(scope)
-        status = UNANSWERED
-        began = time.monotonic()
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id.encode()),
-                    (b"request-id", request_id.encode()),
-                ]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        except Exception as error:
-            _log.exception("a request failed, id=%s", request_id)
-            if status != UNANSWERED:
-                raise
-            await _send(in_dialect(error_reply(error), scope), send_with_id)
-        finally:
-            seconds = time.monotonic() - began
-            line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f}s id={request_id}"
-            _log.info("%s", " ".join([line, *(f"{k}={v}" for k, v in facts.items())]))
-
-
-def _request_id(scope: Scope) -> str:
-    given = HTTPConnection(scope).headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
-
-
-async def _send(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes]) -> None:
+async def send_reply(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes]) -> None:
+    """Answer with ``reply``, which is in its caller's dialect."""
     body = json.dumps(reply.body()).encode()
     described = [
         (b"content-type", b"application/json"),
@@ -85,12 +32,29 @@ async def _send(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes]) ->
     await send({"type": "http.response.body", "body": body})
 
 
+class HeaderLimit:
+    """Refuses requests with more than ``MAX_HEADERS`` headers; the connection limits their size."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(scope["headers"]) > MAX_HEADERS:
+            message = f"{len(scope['headers'])} headers; at most {MAX_HEADERS} are taken"
+            await send_reply(in_dialect(ErrorReply(status=431, message=message), scope), send)
+            return
+        await self._app(scope, receive, send)
+
+
 class ApiKey:
-    """Lets nobody in without one of ``keys``, as bearer token or ``x-api-key``; /health is open."""
+    """Lets nobody in without one of ``keys``, as bearer token or ``x-api-key``; /health is open.
+
+    Digests are compared, so that neither the time nor its spread tells of a key or its length.
+    """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
-        self._keys = tuple(key.encode() for key in keys)
+        self._digests = tuple(_digest(key.encode()) for key in keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._known(scope):
@@ -98,34 +62,72 @@ class ApiKey:
             return
         refusal = ErrorReply(
             status=401,
-            message="no valid API key; send it as `Authorization: Bearer KEY`",
+            message="no valid API key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`",
             code="invalid_api_key",
         )
-        await _send(in_dialect(refusal, scope), send, (b"www-authenticate", b"Bearer"))
+        await send_reply(in_dialect(refusal, scope), send, (b"www-authenticate", b"Bearer"))
 
     def _known(self, scope: Scope) -> bool:
-        headers = HTTPConnection(scope).headers
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = (token if scheme.lower() == "bearer" else headers.get("x-api-key", "")).encode()
-        return any(hmac.compare_digest(given.strip(), key) for key in self._keys)
+        given = [_digest(token) for token in _tokens(scope)]
+        matches = [hmac.compare_digest(one, key) for one in given for key in self._digests]
+        return any(matches)
+
+
+def _tokens(scope: Scope) -> Iterator[bytes]:
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            yield value.strip()
+        elif name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                yield token.strip()
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
 
 
 class BodyLimit:
-    """Refuses bodies of more than ``limit`` bytes, announced or not."""
+    """Refuses bodies of more than ``limit`` bytes, announced or not, and bodies that are not there
+    after ``seconds``."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    def __init__(self, app: ASGIApp, limit: int, seconds: float) -> None:
         self._app = app
         self._limit = limit
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = 0
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        # Before anything is read: a client that expects 100-continue need not send it at all.
+        if int(announced) > self._limit:
+            await send_reply(in_dialect(self._too_large(), scope), send)
+            return
+        await self._app(scope, self._limited(receive), send)
 
-        async def receive_within_limit() -> Message:
-            nonlocal taken
-            message = await receive()
+    def _limited(self, receive: Receive) -> Receive:
+        deadline = time.monotonic() + self._seconds
+        taken = 0
+        more = True
+
+        async def receive_within_limits() -> Message:
+            nonlocal taken, more
+            if not more:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise HTTPException(408, "the body did not arrive in time") from None
+            more = bool(message.get("more_body", False))
             taken += len(message.get("body", b""))
             if taken > self._limit:
-                raise HTTPException(413, f"the body is larger than {self._limit} bytes")
+                raise HTTPException(413, self._too_large().message)
             return message
 
-        await self._app(scope, receive_within_limit, send)
+        return receive_within_limits
+
+    def _too_large(self) -> ErrorReply:
+        message = f"the body is larger than {self._limit} bytes"
+        return ErrorReply(status=413, message=message, code="request_too_large")

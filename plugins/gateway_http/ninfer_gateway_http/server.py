@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
 
 from ninfer_core.contract.errors import Unavailable
-from ninfer_core.errors import NinferError
+from ninfer_gateway_http.connections import MAX_HEAD_BYTES, Connection, Patience
 from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.sockets import CannotListen, Tls, listen, url_of
+
+__all__ = ["CannotListen", "Server", "listen", "url_of"]
 
 _GOODBYE: Final = 5
 _SLICE: Final = 0.2
 _TICK: Final = 0.02
-
-
-class CannotListen(NinferError):
-    """The address cannot be listened on."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket that does not accept yet; ``port`` 0 takes a free one. Raises CannotListen."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, protocol)
-        with contextlib.ExitStack() as undo:
-            undo.callback(sock.close)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            undo.pop_all()
-    except OSError as error:
-        raise CannotListen(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            hint="choose another --host or --port",
-        ) from None
-    return sock
-
-
-def url_of(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -56,18 +30,31 @@ class Server(uvicorn.Server):
     ones finish for ``settings.drain`` seconds, end the rest with an error. A second signal skips
     the waiting."""
 
-    def __init__(self, app: FastAPI, on_ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        on_ready: Callable[[], None] = lambda: None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._gateway: Gateway = app.state.gateway
+        settings = self._gateway.settings
+        patience = Patience(settings.receive_timeout, settings.stall_timeout)
+        protocol: Any = partial(Connection, patience=patience)
         super().__init__(
             uvicorn.Config(
                 app,
                 lifespan="off",
+                http=protocol,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 timeout_graceful_shutdown=_GOODBYE,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
         )
-        self._gateway: Gateway = app.state.gateway
         self._on_ready = on_ready
 
     def serve_on(self, sock: socket.socket) -> None:

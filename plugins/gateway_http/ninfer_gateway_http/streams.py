@@ -90,8 +90,12 @@ async def guarded(
 def note_result(facts: Facts, result: GenerationResult) -> GenerationResult:
     """Add ``result`` to the log line; the counts of several results of a request add up."""
     facts["prompt"] = facts.get("prompt", 0) + result.usage.prompt_tokens
+    facts["cached"] = facts.get("cached", 0) + result.usage.cached_tokens
     facts["completion"] = facts.get("completion", 0) + result.usage.completion_tokens
     facts["finish"] = result.finish_reason.value
+    for name in ("queue", "prefill", "decode"):
+        seconds = facts.get(f"{name}_ms", 0.0) + 1000 * getattr(result.timings, name)
+        facts[f"{name}_ms"] = round(seconds, 3)
     return result
 
 
