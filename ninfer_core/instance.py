@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelI
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
+from ninfer_core.errors import NinferError
 from ninfer_core.hookspecs import (
     ARCHITECTURES,
     CACHE_POLICIES,
@@ -160,7 +161,16 @@ def _build(
         },
         warm_up=any(device.facts.kind != "cpu" for device in devices),
         device_use=lambda: tuple(map(device_use, devices)),
+        explain=lambda error: explained(error, devices),
     )
+
+
+def explained(error: BaseException, devices: Sequence[Device]) -> BaseException:
+    """``error`` of a library as the first of ``devices`` that knows it puts it."""
+    if isinstance(error, NinferError):
+        return error
+    meanings = (device.explain(error) for device in devices)
+    return next((found for found in meanings if found is not None), error)
 
 
 def device_use(device: Device) -> DeviceUse:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from ninfer_core.device.errors import DeviceError
     from ninfer_core.hookspecs.devices import DeviceFacts
 
 ALIGNMENT = 256
@@ -174,6 +175,10 @@ class Device(Protocol):
     @property
     def torch_device(self) -> torch.device:
         """What torch calls it."""
+        ...
+
+    def explain(self, error: BaseException) -> DeviceError | None:
+        """What an error that a library threw means for this device; None if it is not of it."""
         ...
 
     def lane(self, role: LaneRole) -> Lane:

@@ -99,6 +99,9 @@ class CpuDevice:
         self._graphs: list[CpuGraph] = []
         self._closed = False
 
+    def explain(self, error: BaseException) -> DeviceError | None:
+        return None
+
     def lane(self, role: LaneRole) -> CpuLane:
         return self._lanes[role]
 

@@ -22,6 +22,7 @@ from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.intake import Intake
 from ninfer_core.engine.lifecycle import Lifecycle, Submit
 from ninfer_core.engine.metrics import Metrics
+from ninfer_core.engine.opened import itself
 from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.permits import PermitDesk, PermittedUnits
 from ninfer_core.engine.pressure import Pressure
@@ -61,9 +62,11 @@ class EngineCore:
         lifecycle: Lifecycle,
         gate: OutstandingGate,
         clock: Callable[[], float] = time.monotonic,
+        explain: Callable[[BaseException], BaseException] = itself,
     ) -> None:
         lanes = program.limits.max_concurrency
         self.program = program
+        self._explain = explain
         self.lifecycle = lifecycle
         self.gate = gate
         self.transitions = transitions = Transitions()
@@ -144,6 +147,7 @@ class EngineCore:
         """End the engine because ``error`` left it in a state that cannot be trusted."""
         if self.stopped:
             return
+        error = self._explain(error)
         failure = EngineFailure(f"{type(error).__name__}: {error}")
         if isinstance(error, EngineFailure):
             failure = EngineFailure(error.message)

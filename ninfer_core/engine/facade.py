@@ -187,8 +187,9 @@ class Engine:
             self._scoring = ScoringCore(scoring, opened.max_context, self._lifecycle)
             return self._scoring
         self._core = EngineCore(
-            cast(Program, program), opened.cache_policy, self._lifecycle, self._gate, self._clock
-        )
+            cast(Program, program), opened.cache_policy, self._lifecycle, self._gate, self._clock,
+            opened.explain,
+        )  # fmt: skip
         return self._core
 
     def _memory(self) -> MemorySummary:

@@ -12,11 +12,16 @@ from ninfer_core.contract.instance import ModelInstance
 from ninfer_core.engine.policies import OffPolicy
 
 
+def itself(error: BaseException) -> BaseException:
+    return error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedInstance:
     """A running instance and the facts that the engine reports of it.
 
     ``warm_up`` says that first requests set something up; ``device_use`` is asked on the worker.
+    ``explain`` turns a library's error into what it means, such as that a device was lost.
     """
 
     instance: ModelInstance
@@ -28,6 +33,7 @@ class OpenedInstance:
     details: Mapping[str, Any] = field(default_factory=dict)
     warm_up: bool = False
     device_use: Callable[[], tuple[DeviceUse, ...]] = tuple
+    explain: Callable[[BaseException], BaseException] = itself
 
 
 InstanceFactory = Callable[[], OpenedInstance]

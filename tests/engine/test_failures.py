@@ -113,6 +113,16 @@ def test_a_request_nobody_took_in_yet_ends_too(options):
     harness.check_released()
 
 
+def test_a_failure_is_told_as_the_instance_explains_it(options):
+    harness = EngineHarness()
+    running = harness.submit(PROMPT, options(9))
+    harness.core._explain = lambda error: EngineFailure(f"the machine was lost: {error}")
+    harness.step(2)
+    harness.core.fail(RuntimeError("error 719"))
+    with pytest.raises(EngineFailure, match=r"^the machine was lost: error 719"):
+        running.handle.result(0)
+
+
 @pytest.mark.parametrize("state", [RequestState.MATERIALIZING, RequestState.PAUSING])
 def test_an_open_transaction_is_settled_before_anything_is_released(options, state):
     config = FakeConfig(page_tokens=1, pages=20, host=90, bind_steps=3, pause_steps=3)

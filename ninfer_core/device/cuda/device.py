@@ -12,7 +12,13 @@ from torch import Tensor
 
 from ninfer_core.device.arena import Arenas, BlockArena
 from ninfer_core.device.base import DeviceCounters, Lane, LaneRole, MemoryFacts
-from ninfer_core.device.cuda.errors import is_out_of_memory, out_of_memory, translated, translating
+from ninfer_core.device.cuda.errors import (
+    is_from_cuda,
+    is_out_of_memory,
+    out_of_memory,
+    translated,
+    translating,
+)
 from ninfer_core.device.cuda.graphs import CudaGraph, capture
 from ninfer_core.device.cuda.lanes import CudaLane
 from ninfer_core.device.cuda.memory import device_block, device_memory, pinned_block
@@ -64,6 +70,10 @@ class CudaDevice:
         self._uploader = Uploader(pinned_block(index))
         self._graph_pool = torch.cuda.graph_pool_handle()
         self._closed = False
+
+    def explain(self, error: BaseException) -> DeviceError | None:
+        """Errors of CUDA calls, of which a lost device makes most fail alike."""
+        return translated(error, "working", self.name) if is_from_cuda(error) else None
 
     def lane(self, role: LaneRole) -> CudaLane:
         return self._lanes[role]
