@@ -1,7 +1,7 @@
 """Where each microsecond of a decode round goes, kernel by kernel.
 
 Usage: python bench/profile_round.py --geometry 9b [--weights bf16] [--batch 1] [--prompt 512]
-                               [--rounds 40] [--json FILE]
+                               [--seconds 0.4] [--json FILE]
 
 Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
 and traces the device while all of them decode. A round is the kernels from one ``begin_round`` to
@@ -16,23 +16,26 @@ import itertools
 import json
 import statistics
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 FIRST_KERNEL = "begin"
 
+CONTEXT = 8192
+"""Enough for the rounds that run while the profiler starts."""
 
-def trace(engine: Any, batch: int, prompt: int, rounds: int) -> list[dict[str, Any]]:
-    """Device events of about ``rounds`` rounds in which every row decodes."""
-    import torch
+
+def trace(engine: Any, batch: int, prompt: int, seconds: float) -> list[dict[str, Any]]:
+    """Device events of ``seconds`` in which every row decodes."""
     from torch.profiler import ProfilerActivity, profile
 
     from ninfer_core.contract.requests import GenerationOptions, PromptInput
     from ninfer_core.contract.sampling import SamplingParams
 
     options = GenerationOptions(
-        sampling=SamplingParams(temperature=0.0), max_new_tokens=16 * rounds, ignore_eos=True
+        sampling=SamplingParams(temperature=0.0), max_new_tokens=CONTEXT - prompt, ignore_eos=True
     )
     prompts = [tuple((31 * i + 7 * row) % 5000 + 10 for i in range(prompt)) for row in range(batch)]
     handles = [engine.submit(PromptInput(token_ids=ids), options) for ids in prompts]
@@ -41,9 +44,7 @@ def trace(engine: Any, batch: int, prompt: int, rounds: int) -> list[dict[str, A
         for _, _event in zip(range(6), stream, strict=False):
             pass
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _, _event in zip(range(rounds), streams[-1], strict=False):
-            pass
-        torch.cuda.synchronize()
+        time.sleep(seconds)
     for handle in handles:
         handle.cancel()
     for stream in streams:
@@ -105,7 +106,7 @@ def main() -> None:
     parser.add_argument("--weights", default="bf16")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
@@ -116,11 +117,11 @@ def main() -> None:
     settings = EngineOptions(
         devices=("cuda:0",),
         max_concurrency=options.batch,
-        max_context=4096,
+        max_context=CONTEXT,
         cache_policy="off",
     )
     with Engine.open(f"geometry:{options.geometry}{suffix}", settings) as engine:
-        events = trace(engine, options.batch, options.prompt, options.rounds)
+        events = trace(engine, options.batch, options.prompt, options.seconds)
     report = {"geometry": options.geometry, "weights": options.weights, "batch": options.batch}
     report |= summarise(split_rounds(events))
     if options.json:
