@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 
 from ninfer_core.contract.events import Channel, Delta, FinishReason, Timings
@@ -322,3 +323,25 @@ def test_a_wanted_summary_is_answered_with_the_thought_and_a_warning(server):
     assert "reasoning.summary has no effect" in reply.headers["x-ninfer-warning"]
     assert reply.json["output"][0]["content"] == [{"type": "reasoning_text", "text": "2+2"}]
     assert reply.json["reasoning"] == {"effort": None, "summary": "auto"}
+
+
+def test_replies_are_as_the_document_says(server):
+    document = json.loads(server.request("/openapi.json").text)
+    server.engine.script = always(Reply.of("a", reasoning="b").call("weather", "{}"))
+
+    def check(reply, method, path):
+        assert reply.status == 200
+        replies = document["paths"][path][method]["responses"]
+        assert "422" not in replies
+        schema = replies["200"]["content"]["application/json"]["schema"]
+        jsonschema.validate(reply.json, {**schema, "components": document["components"]})
+
+    done = raw(server, tools=[TOOL], metadata={"a": "b"})
+    check(done, "post", "/v1/responses")
+    check(raw(server, background=True), "post", "/v1/responses")
+    where = f"/v1/responses/{done.json['id']}"
+    check(server.request(where), "get", "/v1/responses/{response_id}")
+    items = server.request(f"{where}/input_items")
+    check(items, "get", "/v1/responses/{response_id}/input_items")
+    counted = server.request("/v1/responses/input_tokens", b'{"input": "hi"}')
+    check(counted, "post", "/v1/responses/input_tokens")

@@ -87,15 +87,18 @@ class Deleted(Document):
 
 
 _EXAMPLE: Final = "event: response.created\ndata: {…}\n\n"
+_NOT_FOUND: Final = {"model": ErrorBody, "description": "No such response, or no such model."}
+_FAILURE: Final = {"model": ErrorBody, "description": "A failure."}
 CREATED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "model": ResponseObject,
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     },
+    404: _NOT_FOUND,
+    "default": _FAILURE,
 }
-NOT_FOUND: Final = {"model": ErrorBody, "description": "No such response, or no such model."}
 
 
 def answers(model: type[Document]) -> dict[int | str, dict[str, Any]]:
     """The replies of a route that answers with ``model``."""
-    return {200: {"model": model}, 404: NOT_FOUND}
+    return {200: {"model": model}, 404: _NOT_FOUND, "default": _FAILURE}

@@ -109,7 +109,7 @@ async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     return JSONResponse(counted, headers=warning_header(asked.warnings))
 
 
-@router.post("/compact", response_model=None)
+@router.post("/compact", response_model=None, status_code=400)
 async def compact() -> Response:
     """Not served."""
     raise Unsupported(

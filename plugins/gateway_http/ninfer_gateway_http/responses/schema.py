@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 
@@ -13,6 +13,9 @@ _BODY = ConfigDict(extra="allow", strict=True, frozen=True)
 LOGPROBS: Final = "message.output_text.logprobs"
 ENCRYPTED: Final = "reasoning.encrypted_content"
 MAX_METADATA: Final = 16
+_INPUT: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}]
+}
 _MAX_KEY: Final = 64
 _MAX_VALUE: Final = 512
 
@@ -59,7 +62,7 @@ class PromptFields(BaseModel):
     model_config = _BODY
 
     model: str | None = None
-    input: Any = None
+    input: Any = Field(default=None, json_schema_extra=_INPUT)
     instructions: str | None = None
     previous_response_id: str | None = None
     tools: list[dict[str, Any]] | None = None
