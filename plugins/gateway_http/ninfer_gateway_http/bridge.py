@@ -31,6 +31,11 @@ class Exchange:
         doorbell = _doorbell(asyncio.get_running_loop())
         handle.subscribe(lambda: doorbell.ring(self))
 
+    @property
+    def pending(self) -> bool:
+        """Whether an event can be had without waiting."""
+        return bool(self._items)
+
     async def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
         """The next event; None after the last.
 

@@ -32,6 +32,11 @@ OpenPart = Callable[[Part], contextlib.AbstractAsyncContextManager[Exchange]]
 class Choices(Protocol):
     """Open generations; numbers are those of the parts that were asked for."""
 
+    @property
+    def pending(self) -> bool:
+        """Whether an event can be had without waiting."""
+        ...
+
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
         """The next event and the number of its choice; None after the last.
 
@@ -45,6 +50,10 @@ class OneChoice:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+
+    @property
+    def pending(self) -> bool:
+        return self._exchange.pending
 
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
         event = await self._exchange.next_event(timeout)
@@ -65,6 +74,10 @@ class ManyChoices:
         self._error: Exception | None = None
         self._active = min(width, len(parts))
         self._workers = [asyncio.create_task(self._work()) for _ in range(self._active)]
+
+    @property
+    def pending(self) -> bool:
+        return not self._items.empty()
 
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
         item = await asyncio.wait_for(self._items.get(), timeout)

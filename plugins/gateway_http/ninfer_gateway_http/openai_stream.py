@@ -79,7 +79,8 @@ async def reply(
             results = await _results(choices, len(parts), facts)
             return JSONResponse(writer.whole(results), headers=headers)
         run = _Run(choices, writer, body, gateway.settings.keep_alive, facts)
-        events = guarded(_framed(run.chunks(first)), facts, _failure)
+        chunks = sse.batched(_framed(run.chunks(first)), lambda: choices.pending)
+        events = guarded(chunks, facts, _failure)
         return sse.EventStream(_ended(events, facts), owner.pop_all(), headers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -12,12 +12,33 @@ from starlette.types import Receive, Scope, Send
 
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 DONE: Final = b"data: [DONE]\n\n"
+_MOST: Final = 64
 
 
 def event(payload: Mapping[str, Any]) -> bytes:
     """One event with ``payload`` as JSON in UTF-8."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     return b"data: " + text.encode() + b"\n\n"
+
+
+async def batched(
+    events: AsyncIterator[bytes], pending: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """``events`` in as few writes as can be without holding any back: what is ``pending`` when one
+    is written goes along. Events before a failure are written before it is raised."""
+    held: list[bytes] = []
+    try:
+        async for one in events:
+            held.append(one)
+            if len(held) == _MOST or not pending():
+                yield b"".join(held)
+                held.clear()
+    except Exception:
+        if held:
+            yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
 
 
 class EventStream(Response):

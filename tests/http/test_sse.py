@@ -1,0 +1,58 @@
+"""Events on their way to the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from ninfer_gateway_http import sse
+
+
+def written(events, pending, fails=False):
+    """The writes that ``events`` become; ``pending`` says after each whether another one waits."""
+    answers = iter(pending)
+
+    async def source():
+        for one in events:
+            yield one
+        if fails:
+            raise ValueError("broken")
+
+    async def run():
+        writes = []
+        try:
+            async for write in sse.batched(source(), lambda: next(answers)):
+                writes.append(write)  # noqa: PERF401 - a failure must not lose them
+        except ValueError:
+            writes.append("broken")
+        return writes
+
+    return asyncio.run(run())
+
+
+def test_what_waits_goes_along_and_nothing_else_is_held_back():
+    assert written([b"a", b"b", b"c", b"d"], [True, False, False, False]) == [b"ab", b"c", b"d"]
+
+
+def test_the_last_events_are_written_before_the_end_and_before_a_failure():
+    assert written([b"a", b"b"], [True, True]) == [b"ab"]
+    assert written([b"a", b"b"], [True, True], fails=True) == [b"ab", "broken"]
+    assert written([], [], fails=True) == ["broken"]
+
+
+def test_a_write_has_a_bound():
+    writes = written([b"x"] * 1000, [True] * 1000)
+    assert b"".join(writes) == b"x" * 1000
+    assert max(map(len, writes)) <= 64
+
+
+@pytest.mark.parametrize("text", ["a", "Größe 😀\n\n", "\u2028", "data: x"])
+def test_an_event_is_one_line_of_json_in_utf_8(text):
+    event = sse.event({"text": text})
+    head, _, rest = event.partition(b"data: ")
+    assert head == b""
+    assert rest.endswith(b"\n\n")
+    assert b"\n" not in rest[:-2]
+    assert json.loads(rest.decode()) == {"text": text}
