@@ -13,8 +13,9 @@ Usage: python bench/serving_cost.py (--fake MS | --model MODEL | --geometry SIZE
 
 Rounds are those with all streams and nothing else in their cycle. ``period_us`` is a whole round,
 ``host_us`` the part in which the host worked, both as the engine books them, medians with p90;
-``wall_us`` is the whole run, prompts and start of clients included, by rounds. ``ratio`` divides the median
-period by that of ``in_process``, and by ``alone``; each way runs ``--repeats`` times, in turn.
+``wall_us`` is the whole run, prompts and the start of clients included, by rounds. ``ratio``
+divides the median period by that of ``in_process`` and of ``alone``; each way runs ``--repeats``
+times, in turn.
 """
 
 from __future__ import annotations
