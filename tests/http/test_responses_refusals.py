@@ -216,7 +216,11 @@ def test_half_a_character_and_no_number_are_refused(server):
 
 
 def test_a_strict_server_refuses_what_has_no_effect(serve):
-    server = serve(settings=ServerSettings(drain=0.0, strict=True))
+    server = serve(settings=ServerSettings(drain=0.0, strict=True), max_context=64)
     reply = raw(server, reasoning={"summary": "auto"})
     assert reply.status == 400
     assert "reasoning.summary" in reply.error["message"]
+    reply = raw(server, max_output_tokens=1000)
+    assert (reply.status, reply.error["param"]) == (400, "max_output_tokens")
+    assert "clamped from 1000 to 56" in reply.error["message"]
+    assert raw(server, max_output_tokens=56).status == 200

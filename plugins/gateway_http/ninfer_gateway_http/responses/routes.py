@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 from ninfer_gateway_http import sse
 from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire
+from ninfer_gateway_http.extras import refuse_warnings
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.responses.background import Background, nobody_leaves
 from ninfer_gateway_http.responses.documents import (
@@ -78,7 +79,7 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
     kept = _kept(request)
     options = to_options(body, gateway.model, gateway.settings.default_max_tokens)
     writer = ResponseWriter(body, gateway.name, options)
-    asked = understood(body, gateway, kept.store, writer.id)
+    asked = await understood(body, gateway, kept.store, writer.id)
     receive = nobody_leaves if _in_background(body) else request.receive
     async with AsyncExitStack() as owner:
         exchange = await owner.enter_async_context(gateway.exchange(asked.prompt, options, receive))
@@ -92,7 +93,9 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
             queued = kept.background.start(run, owner.pop_all())
             return JSONResponse(queued, headers=warning_header(asked.warnings))
         start = await started(exchange)
-        notes = (renamed(on_the_wire(note)) for note in start.notes)
+        notes = [renamed(on_the_wire(note)) for note in start.notes]
+        if gateway.settings.strict:
+            refuse_warnings(notes, "max_output_tokens")
         headers = warning_header((*asked.warnings, *notes))
         if not body.stream:
             return JSONResponse(await run.whole(), headers=headers)
@@ -103,7 +106,7 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
 async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     """How many tokens the prompt of such a request has."""
     gateway: Gateway = request.app.state.gateway
-    asked = understood(body, gateway, _kept(request).store, None)
+    asked = await understood(body, gateway, _kept(request).store, None)
     count = await asyncio.to_thread(gateway.engine.count_tokens, asked.prompt)
     counted = {"object": "response.input_tokens", "input_tokens": count}
     return JSONResponse(counted, headers=warning_header(asked.warnings))

@@ -71,7 +71,7 @@ class ResponseStore:
 
     All is kept as JSON text, so that the bound in bytes is the memory that it takes but for a few
     hundred bytes each. A turn that several conversations share counts once. For use on the event
-    loop alone.
+    loop alone, but for :meth:`item`.
     """
 
     def __init__(self, max_responses: int, max_bytes: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError
-from ninfer_core.contract.requests import PromptInput
+from ninfer_core.contract.requests import CacheRequest, PromptInput
 from ninfer_gateway_http.cache_hints import cache_request
 from ninfer_gateway_http.extras import refuse_warnings
 from ninfer_gateway_http.gateway import Gateway
@@ -55,30 +56,39 @@ def entry_of(store: ResponseStore, name: str, param: str = "response_id") -> Ent
     return entry
 
 
-def understood(
+async def understood(
     body: PromptFields, gateway: Gateway, store: ResponseStore, name: str | None
 ) -> Asked:
-    """Check ``body`` and put its prompt together. ``name`` is the id of the response to be.
-
-    The context cache knows a conversation by the id of its first response. A response that is not
-    stored reads what the conversation left and leaves nothing under its name.
-    """
+    """Check ``body`` and put its prompt together. ``name`` is the id of the response to be."""
     gateway.check_model(body.model)
+    previous = _previous(body, store)
+    # A long conversation takes its time, in which the streams of others go on.
+    asked = await asyncio.to_thread(_assembled, body, previous, store, name)
+    if gateway.settings.strict:
+        refuse_warnings(asked.warnings)
+    return asked
+
+
+def _assembled(
+    body: PromptFields, previous: Turn | None, store: ResponseStore, name: str | None
+) -> Asked:
     warnings = list(check_fields(body))
     _check_text(body)
-    previous = _previous(body, store)
     items = parse_input(body.input, store.item)
     if any(is_foreign(item) for item in items if item["type"] == "reasoning"):
         warnings.append("a thought whose encrypted_content was not made here was left out")
-    if gateway.settings.strict:
-        refuse_warnings(warnings)
-    session = salt = None
-    if isinstance(body, ResponsesRequest):
-        session = (previous.root if previous else name) if body.stored else None
-        salt = body.cache_salt
-    cache = cache_request(session=session, salt=salt)
     history = previous.history() if previous else []
-    return Asked(items, previous, to_prompt(body, history, items, cache), tuple(warnings))
+    prompt = to_prompt(body, history, items, _cache(body, previous, name))
+    return Asked(items, previous, prompt, tuple(warnings))
+
+
+def _cache(body: PromptFields, previous: Turn | None, name: str | None) -> CacheRequest:
+    """The context cache knows a conversation by the id of its first response. A response that is
+    not stored reads what the conversation left and leaves nothing under its name."""
+    if not isinstance(body, ResponsesRequest):
+        return CacheRequest()
+    root = previous.root if previous else name
+    return cache_request(session=root if body.stored else None, salt=body.cache_salt)
 
 
 def _previous(body: PromptFields, store: ResponseStore) -> Turn | None:
