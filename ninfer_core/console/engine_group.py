@@ -52,7 +52,7 @@ class EngineGroup:
     ] = None
     host_memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Host memory for paused requests, such as 8GiB."),
+        typer.Option(metavar="SIZE", help="Host memory for contexts off the device, such as 8GiB."),
     ] = None
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")

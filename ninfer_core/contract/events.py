@@ -48,7 +48,7 @@ class GenerationStart:
 
     ``notes`` are plain sentences about what was changed on the way (a clamped output limit).
     ``reuse_point`` and ``reuse_tier`` say which kind of restore point the ``reused_tokens`` came
-    from and where it lay; None where nothing was reused.
+    from and where it lay; None where nothing was reused. ``restored_bytes`` were moved for that.
     """
 
     prompt_tokens: int
@@ -57,6 +57,7 @@ class GenerationStart:
     notes: tuple[str, ...] = ()
     reuse_point: RestoreKind | None = None
     reuse_tier: Tier | None = None
+    restored_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,6 +191,7 @@ class ContextDriver:
                 notes=record.notes,
                 reuse_point=watch.reuse_point,
                 reuse_tier=watch.reuse_tier,
+                restored_bytes=bound.moved_bytes,
             )
         )
 

@@ -67,7 +67,7 @@ def test_every_request_is_there_once_in_turns(report):
     # a context of 100 + 3 * (70 + 4 + 64) + 64 = 578 tokens is 10 pages of 64, for three
     assert report["setting"] == {
         "prompts": "messages", "conversations": 2, "turns": 3, "system": 100, "user": 70, "new": 4,
-        "cache": "reuse", "cache_slots": 8, "kv_tokens": 1920, "kv_format": None,
+        "cache": "reuse", "cache_slots": 8, "host_bytes": 0, "kv_tokens": 1920, "kv_format": None,
         "prefill_chunk": 1024, "max_context": 1920,
     }  # fmt: skip
 
@@ -114,6 +114,24 @@ def test_token_prompts_start_where_the_answer_ended(bench, tmp_path):
     assert made["kept"]["kept_ends"] >= 4
 
 
+def test_a_host_tier_serves_what_has_no_slot(bench):
+    sizes = "--conversations 4 --turns 3 --system 90 --user 70 --new 4 --device cpu".split()
+    few = "--cache-slots 3 --host-memory 64MiB".split()
+    done = bench("demo", *sizes, *few, "--json")
+    assert done.exit_code == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["setting"]["host_bytes"] == 64 << 20
+    later = [row for row in made["requests"] if row["turn"] > 1]
+    from_host = [row for row in later if row["tier"] == "host"]
+    assert made["total"]["tiers"]["host"] == len(from_host) > 0
+    assert all(row["restored_bytes"] > 0 for row in from_host)
+    assert made["kept"]["demotions"] >= len(from_host)
+    assert made["kept"]["demoted_bytes"] > 0
+    assert made["total"]["restored_bytes"] == sum(row["restored_bytes"] for row in made["requests"])
+    done = bench("demo", *sizes, *few)
+    assert "points copied there" in " ".join(done.stdout.split())
+
+
 def test_the_table_says_the_same(bench):
     done = bench("demo", *SMALL[:2], "--turns", "2", *SMALL[4:])
     assert done.exit_code == 0, done.stderr
@@ -133,7 +151,7 @@ def test_figures_by_hand():
     made = rows(on, off)
     assert made[3] == {
         "turn": 2, "conversation": 2, "prompt_tokens": 103, "cached_tokens": 90,
-        "reason": "private_checkpoint", "point": None, "tier": None, "ttft_ms": 40.0,
+        "reason": "private_checkpoint", "point": None, "tier": None, "restored_bytes": 0, "ttft_ms": 40.0,
         "off_prompt_tokens": 103, "off_ttft_ms": 400.0, "same_answer": False,
     }  # fmt: skip
     assert total(made) == {

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ninfer_core.console import DebugOption, Interrupt, leave, reported, with_groups
+from ninfer_core.console.sizes import byte_size
 from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
 from ninfer_ops_triton.bench.chat_session import ChatSession, ChatSetting
@@ -18,6 +19,7 @@ from ninfer_ops_triton.bench.talks import Sizes
 _FLAGS = {
     "kv_format": "--kv-dtype",
     "kv_tokens": "--kv-capacity",
+    "host_bytes": "--host-memory",
     "max_context": "--system, --user, --new and --turns",
 }
 """What the contract calls these options' values."""
@@ -55,6 +57,10 @@ class MemoryGroup:
         int | None,
         typer.Option(min=1, metavar="N", help="Tokens of context memory; else room for all."),
     ] = None
+    host_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Host memory for kept contexts, such as 8GiB."),
+    ] = None
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
         "auto"
     )
@@ -71,6 +77,7 @@ class MemoryGroup:
             raise UsageError(
                 "--cache off compares nothing", hint="the run without the cache is always made"
             )
+        size = self.host_memory
         return ChatSetting(
             conversations=talk.conversations,
             turns=talk.turns,
@@ -81,6 +88,7 @@ class MemoryGroup:
             device=self.device,
             kv_format=self.kv_dtype,
             prefill_chunk=self.prefill_chunk,
+            host_bytes=None if size is None else byte_size(size, "--host-memory"),
         )
 
 

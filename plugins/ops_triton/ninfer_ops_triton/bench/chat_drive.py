@@ -38,6 +38,7 @@ class Turn:
             "reason": timings.reuse_reason.value,
             "point": timings.reuse_point and timings.reuse_point.value,
             "tier": timings.reuse_tier and timings.reuse_tier.value,
+            "restored_bytes": timings.restored_bytes,
             "ttft_ms": round(1e3 * self.first, 3),
         }
 

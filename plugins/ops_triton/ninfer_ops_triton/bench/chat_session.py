@@ -48,6 +48,7 @@ class ChatSetting:
     device: str
     kv_format: str | None
     prefill_chunk: int
+    host_bytes: int | None = None
 
     @property
     def context(self) -> int:
@@ -75,6 +76,7 @@ class ChatSetting:
             kv_format=self.kv_format,
             cache_policy=self.cache,
             extra_state_slots=slots,
+            host_bytes=self.host_bytes,
             queue_timeout=None,
         )
 
@@ -139,6 +141,7 @@ class ChatSession:
                 **asdict(setting.sizes),
                 "cache": setting.cache,
                 "cache_slots": options.extra_state_slots,
+                "host_bytes": options.host_bytes or 0,
                 "kv_tokens": options.kv_tokens,
                 "kv_format": setting.kv_format,
                 "prefill_chunk": summary.prefill_chunk,
@@ -186,6 +189,8 @@ def total(made: Sequence[Json]) -> Json:
         "ttft_ms": round(statistics.median(row["ttft_ms"] for row in made), 3),
         "off_ttft_ms": round(statistics.median(row["off_ttft_ms"] for row in made), 3),
         "reasons": dict(Counter(row["reason"] for row in made)),
+        "tiers": dict(Counter(row["tier"] for row in made if row["tier"])),
+        "restored_bytes": sum(row["restored_bytes"] for row in made),
         "same_answers": sum(row["same_answer"] for row in made),
         "requests": len(made),
     }
@@ -193,6 +198,6 @@ def total(made: Sequence[Json]) -> Json:
 
 def _kept(before: EngineStats, after: EngineStats) -> Json:
     """What the conversations left behind: as counted in between, and how much stands now."""
-    names = ("captures", "kept_ends", "reclaimed", "restored_bytes")
+    names = ("captures", "kept_ends", "reclaimed", "restored_bytes", "demotions", "demoted_bytes")
     counted = {name: getattr(after, name) - getattr(before, name) for name in names}
     return counted | {"checkpoints": after.checkpoints}

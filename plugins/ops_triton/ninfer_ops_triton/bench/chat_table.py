@@ -58,4 +58,7 @@ def _lines(report: Json) -> list[str]:
         f"policy {setting['cache']}: {kept['captures']} points captured, {kept['kept_ends']} ends "
         f"kept, {kept['reclaimed']} given up, {kept['checkpoints']} stand; "
         f"{setting['cache_slots']} state slots and {setting['kv_tokens']:,} tokens of context",
+        f"host: {kept['demotions']} points copied there ({kept['demoted_bytes']:,} bytes), "
+        f"{whole['tiers'].get('host', 0)} of {sum(whole['tiers'].values())} adoptions from there, "
+        f"{whole['restored_bytes']:,} bytes moved for adoptions",
     ]
