@@ -1,7 +1,7 @@
 """Acceptance on a GPU, by stages; each writes OUT/STAGE.json and prints a table.
 
-Usage: python bench/accept/gpu.py --stage ops|model|speed|soak --out DIR [--device cuda:0]
-       [--only STEP ...] [--tiny] [options of the stage]
+Usage: python bench/accept/gpu.py --stage ops|model|speed|soak|gaps|contexts --out DIR
+       [--device cuda:0] [--only STEP ...] [--tiny] [options of the stage]
 
 With ``--device cpu --tiny`` everything but the GPU itself can be tried anywhere. Exit status 1 when
 a step failed.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from _stage import Stage
 
-STAGES = ("ops", "model", "speed", "soak")
+STAGES = ("ops", "model", "speed", "soak", "gaps", "contexts")
 
 
 def arguments() -> argparse.Namespace:
