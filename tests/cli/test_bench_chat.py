@@ -151,13 +151,13 @@ def test_figures_by_hand():
     made = rows(on, off)
     assert made[3] == {
         "turn": 2, "conversation": 2, "prompt_tokens": 103, "cached_tokens": 90,
-        "reason": "private_checkpoint", "point": None, "tier": None, "restored_bytes": 0, "ttft_ms": 40.0,
-        "off_prompt_tokens": 103, "off_ttft_ms": 400.0, "same_answer": False,
+        "reason": "private_checkpoint", "point": None, "tier": None, "restored_bytes": 0,
+        "ttft_ms": 40.0, "off_prompt_tokens": 103, "off_ttft_ms": 400.0, "same_answer": False,
     }  # fmt: skip
     assert total(made) == {
         "prompt_tokens": 406, "cached_tokens": 230, "cached_share": 0.5665, "ttft_ms": 45.0,
         "off_ttft_ms": 250.0, "reasons": {"no_match": 1, "private_checkpoint": 3},
-        "same_answers": 3, "requests": 4,
+        "tiers": {}, "restored_bytes": 0, "same_answers": 3, "requests": 4,
     }  # fmt: skip
     first, second = by_turn(made)
     assert (first["turn"], first["cached_tokens"], first["ttft_ms"]) == (1, 50, 75.0)
