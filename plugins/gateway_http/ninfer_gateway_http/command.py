@@ -77,4 +77,5 @@ def _report(model: LoadSummary, settings: ServerSettings, options: EngineOptions
         f"{options.max_pending} may wait",
     )
     say("loaded", f"in {model.seconds:.1f} s")
-    say("url", f"{url}/v1" + (" (API key needed)" if settings.api_keys else ""))
+    base = url if url.startswith("unix:") else f"{url}/v1"
+    say("url", base + (" (API key needed)" if settings.api_keys else ""))

@@ -12,9 +12,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from ninfer_gateway_http.errors import ErrorReply
+from ninfer_gateway_http.middleware import MAX_HEAD_BYTES
 
-MAX_HEAD_BYTES: Final = 64 << 10
-"""Request line and headers together; also the line of one chunk of a body."""
 _CAN_ANSWER: Final = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 _MESSAGES: Final = {
     400: "this is no valid HTTP request",

@@ -18,6 +18,8 @@ from ninfer_gateway_http.errors import ErrorReply
 
 OPEN_PATHS: Final = frozenset({"/health"})
 MAX_HEADERS: Final = 128
+MAX_HEAD_BYTES: Final = 64 << 10
+"""Path and headers together."""
 
 
 async def send_reply(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes]) -> None:
@@ -33,17 +35,29 @@ async def send_reply(reply: ErrorReply, send: Send, *headers: tuple[bytes, bytes
 
 
 class HeaderLimit:
-    """Refuses requests with more than ``MAX_HEADERS`` headers; the connection limits their size."""
+    """Refuses heads with too many headers or bytes; one that does not end is the connection's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(scope["headers"]) > MAX_HEADERS:
-            message = f"{len(scope['headers'])} headers; at most {MAX_HEADERS} are taken"
-            await send_reply(in_dialect(ErrorReply(status=431, message=message), scope), send)
+        problem = _too_much(scope) if scope["type"] == "http" else None
+        if problem is not None:
+            refusal = ErrorReply(status=431, message=problem, code="headers_too_large")
+            await send_reply(in_dialect(refusal, scope), send)
             return
         await self._app(scope, receive, send)
+
+
+def _too_much(scope: Scope) -> str | None:
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) + len(b": \r\n") for name, value in headers)
+    size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if size > MAX_HEAD_BYTES:
+        return f"the request's head has {size} bytes; at most {MAX_HEAD_BYTES} are taken"
+    if len(headers) > MAX_HEADERS:
+        return f"the request has {len(headers)} headers; at most {MAX_HEADERS} are taken"
+    return None
 
 
 class ApiKey:

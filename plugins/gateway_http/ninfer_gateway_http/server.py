@@ -14,8 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from ninfer_core.contract.errors import Unavailable
-from ninfer_gateway_http.connections import MAX_HEAD_BYTES, Connection, Patience
+from ninfer_gateway_http.connections import Connection, Patience
 from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.middleware import MAX_HEAD_BYTES
 from ninfer_gateway_http.sockets import CannotListen, Tls, listen, url_of
 
 __all__ = ["CannotListen", "Server", "listen", "url_of"]
