@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import openai
 import pytest
@@ -31,6 +32,11 @@ def create(server, text="hi", **fields):
 
 def prompts(server):
     return [prompt for prompt, _ in server.engine.requests]
+
+
+def events_of(reply):
+    lines = (line for line in reply.text.splitlines() if line.startswith("data: "))
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
 def store_of(server):
@@ -396,3 +402,22 @@ def test_a_peer_that_leaves_cancels_its_response(serve, eventually):
     stream.close()
     eventually(lambda: server.engine.stats().running == 0)
     assert server.engine.handles[0].cancelled.is_set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_stops_ends_its_responses_with_an_error(serve, eventually, stream):
+    server = serve(slow, ServerSettings(drain=0.2))
+    replies = []
+    body = json.dumps({"input": "hi", "stream": stream}).encode()
+    asking = threading.Thread(target=lambda: replies.append(server.request("/v1/responses", body)))
+    asking.start()
+    eventually(lambda: server.engine.stats().running == 1)
+    server.stop()
+    asking.join(20)
+    [reply] = replies
+    if stream:
+        *_, error, failed = events_of(reply)
+        assert (error["type"], error["code"]) == ("error", "service_unavailable")
+        assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
+    else:
+        assert (reply.status, reply.error["code"]) == (503, "service_unavailable")

@@ -121,7 +121,7 @@ class OpenMessage(_Open):
 
     def end(self, status: str) -> Iterator[Event]:
         kind = "response.output_text.done"
-        yield self._event(kind, content_index=0, text=self.text, logprobs=self._logprobs)
+        yield self._event(kind, content_index=0, text=self.text, logprobs=list(self._logprobs))
         yield self._event("response.content_part.done", content_index=0, part=self._part())
         yield from super().end(status)
 
@@ -146,7 +146,7 @@ class Output:
         return [*self._done, *last]
 
     def add(self, delta: Delta) -> Iterator[Event]:
-        """The events of ``delta``, each to be sent before the next is asked for."""
+        """The events of ``delta``. Each holds the state at its time."""
         if delta.tool is not None:
             yield from self._add_tool(delta.tool)
         elif delta.channel is Channel.REASONING and delta.text:

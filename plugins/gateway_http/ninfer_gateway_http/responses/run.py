@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from ninfer_core.contract.errors import Cancelled, EngineFailure
 from ninfer_core.contract.events import Delta, FinishReason, GenerationEvent, GenerationResult
@@ -72,7 +71,8 @@ class Run:
     def events(self, keep_alive: float) -> AsyncIterator[bytes]:
         """The body of a stream. It ends with exactly one of ``response.completed``,
         ``response.incomplete`` and ``response.failed``."""
-        return guarded(self._body(keep_alive), self._facts, self._failure)
+        chunks = sse.batched(self._body(keep_alive), lambda: self.exchange.pending)
+        return guarded(chunks, self._facts, self._failure)
 
     def failed(self, reply: ErrorReply) -> JsonDict:
         """The response that ``reply`` ended, stored."""
@@ -81,25 +81,27 @@ class Run:
         )
 
     async def _body(self, keep_alive: float) -> AsyncIterator[bytes]:
-        for kind in ("created", "in_progress"):
-            yield self._sent({"type": f"response.{kind}", "response": self.present()})
+        """Bytes for each event of the engine: what it leads to is sent in one go."""
+        kinds = ("response.created", "response.in_progress")
+        yield self._sent({"type": kind, "response": self.present()} for kind in kinds)
         async for event in with_silences(self.exchange, keep_alive):
             if event is None:
                 yield sse.KEEP_ALIVE
             elif isinstance(event, Delta):
-                for step in self._output.add(event):
-                    yield self._sent(step)
+                if sent := self._sent(self._output.add(event)):
+                    yield sent
             else:
-                result = self._result(event)
-                for step in self._ending(result):
-                    yield self._sent(step)
-                response = self._kept_end(result)
-                yield self._sent({"type": f"response.{response['status']}", "response": response})
+                yield self._sent(self._last(self._result(event)))
+
+    def _last(self, result: GenerationResult) -> Iterator[Event]:
+        yield from self._ending(result)
+        response = self._kept_end(result)
+        yield {"type": f"response.{response['status']}", "response": response}
 
     def _failure(self, reply: ErrorReply) -> Iterator[bytes]:
         fields = {"code": reply.code, "message": renamed(reply.message), "param": reply.param}
-        yield self._sent({"type": "error", **fields})
-        yield self._sent({"type": "response.failed", "response": self.failed(reply)})
+        failed = {"type": "response.failed", "response": self.failed(reply)}
+        yield self._sent([{"type": "error", **fields}, failed])
 
     def _result(self, event: GenerationEvent) -> GenerationResult:
         result = note_result(self._facts, finished(event))
@@ -114,6 +116,10 @@ class Run:
         output = self._output.items()
         return self.keep(self.writer.response(status_of(result), output, result=result))
 
-    def _sent(self, event: dict[str, Any]) -> bytes:
-        numbered = {**event, "sequence_number": next(self._numbers)}
-        return f"event: {event['type']}\n".encode() + sse.event(numbered)
+    def _sent(self, events: Iterable[Event]) -> bytes:
+        """``events`` with their numbers, as they are sent."""
+        framed = []
+        for event in events:
+            framed.append(f"event: {event['type']}\n".encode())
+            framed.append(sse.event({**event, "sequence_number": next(self._numbers)}))
+        return b"".join(framed)
