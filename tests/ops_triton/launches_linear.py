@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import patch
 
 import torch
 from harness import Operands
-from matrices import EPS, FORMATS
+from matrices import EPS, FORMATS, cuts
 
 from ninfer_core.ops.contracts.values import WeightMatrix
-from ninfer_ops_triton import heads, linear, norm, prefill_linear
+from ninfer_ops_triton import heads, linear, norm, prefill_linear, tiles
 from ninfer_ops_triton.streams import open_stream
 
 VOCABULARY, ADDRESSABLE = 248_320, 248_077
@@ -62,6 +63,19 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
         heads.norm_head(stream, EPS, head, ADDRESSABLE)
 
 
+def cut(kind: str, name: str, columns: int, count: int) -> None:
+    """Every fusion of a format, cut as a test does it."""
+    scale, values = operands.empty(columns), x(count, columns)
+    narrow, wide = (weight(FORMATS[kind], rows, columns) for rows in (40, 80))
+    stream, into = open_stream(values, scale), open_stream(x(count, 40), operands.empty(40))
+    with patch.object(tiles, "choose", lambda *shape: cuts(kind)[name]):
+        linear.linear_decode(values, narrow)
+        linear.linear_add(values, narrow, into, operands.empty(40))
+        linear.norm_linear(stream, EPS, narrow)
+        linear.norm_swiglu(stream, EPS, wide)
+        heads.norm_head(stream, EPS, narrow, 37)
+
+
 def single_rows() -> None:
     """Weights of one row, which Triton compiles apart."""
     for format_ in FORMATS.values():
@@ -99,5 +113,10 @@ LAUNCHES: dict[str, Callable[[], None]] = {
         f"decode {kind} {model}": partial(decode_route, format_, model, counts)
         for kind, format_ in FORMATS.items()
         for model, counts in {"0.8B": (1,), "27B": (32,)}.items()
+    },
+    **{
+        f"cut {kind} {name}": partial(cut, kind, name, columns, count)
+        for kind in FORMATS
+        for name, columns, count in (("one", 512, 1), ("parts", 400, 9))
     },
 }

@@ -7,9 +7,21 @@ from harness import Operands
 from torch import Tensor
 
 from ninfer_core.ops.contracts.values import WeightMatrix
+from ninfer_ops_triton.tiles import Tile
 
 FORMATS = {"bf16": "bf16", "fp8": "fp8_e4m3fn_row_bf16", "q4": "q4_g64_fp16"}
 EPS = 1e-6
+TILES = {
+    "one": Tile(32, 128, 1, 1, 2, 3),
+    "groups": Tile(16, 256, 4, 1, 4, 3, early=False),
+    "parts": Tile(16, 128, 2, 4, 4, 3),
+}
+_PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3, early=False)}
+
+
+def cuts(kind: str) -> dict[str, Tile]:
+    """Tiles of small products of a format, by what is special about them."""
+    return _PACKED if kind == "q4" else TILES
 
 
 def matrix(operands: Operands, kind: str, rows: int, columns: int) -> tuple[WeightMatrix, Tensor]:

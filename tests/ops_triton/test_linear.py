@@ -7,22 +7,15 @@ import math
 import pytest
 import torch
 from harness import GuardedAllocations, assert_close_to_oracle, guarded
-from matrices import EPS, FORMATS, matrix, rms_normed, silu
+from matrices import EPS, FORMATS, cuts, matrix, rms_normed, silu
 
 from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import heads, linear, tiles
 from ninfer_ops_triton.streams import open_stream
-from ninfer_ops_triton.tiles import Tile
 
 COUNTS = [1, 8, 9, 16, 17, 33]
 SHAPES = [(40, 256), (33, 400), (1, 64), (17, 63)]
-TILES = {
-    "one": Tile(32, 128, 1, 1, 2, 3),
-    "groups": Tile(16, 256, 4, 1, 4, 3, early=False),
-    "parts": Tile(16, 128, 2, 4, 4, 3),
-}
-PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3, early=False)}
 
 
 @pytest.fixture(params=FORMATS)
@@ -38,8 +31,7 @@ def kind(request):
 def cut(request, monkeypatch):
     """A format whose products are cut in a given way."""
     kind, name = request.param
-    chosen = (PACKED if kind == "q4" else TILES)[name]
-    monkeypatch.setattr(tiles, "choose", lambda *shape: chosen)
+    monkeypatch.setattr(tiles, "choose", lambda *shape: cuts(kind)[name])
     return kind
 
 

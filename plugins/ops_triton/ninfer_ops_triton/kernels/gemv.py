@@ -97,7 +97,7 @@ def product_kernel(
             start, stop, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ONE, INTERPRET,
             PDL,
         )  # fmt: skip
-        inverse = n
+        inverse = wide(n)
     else:
         acc, up, inverse = _plain_products(
             x, codes, squares, read, out_rows, n, T, columns, parts, eps,
@@ -252,9 +252,10 @@ def _inverse_rms(
     squares, n, T, parts, columns, eps, NORM: tl.constexpr, PARTS: tl.constexpr, N: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    """``rsqrt(sum(parts) / columns + eps)`` [N] of each row (NORM; else the row's number). The sum
-    is a product with ones, whose order does not depend on N, over the upper 16 bits of each part
-    in two bf16."""
+    """``rsqrt(sum(parts) / columns + eps)`` [N] of each row (NORM; else of no use). The sum is a
+    product with ones, whose order does not depend on N, over the upper 16 bits of each part in two
+    bf16."""
+    inverse = wide(n)
     if NORM:
         p = tl.arange(0, PARTS)
         there = (p < parts)[:, None] & (n < T)[None, :]
@@ -262,8 +263,8 @@ def _inverse_rms(
         sums = tl.load(squares + place, mask=there, other=0.0)
         ones = tl.full([16, PARTS], 1.0, tl.float32).to(tl.bfloat16)
         total = _sum_halves(ones, sums, tl.zeros([16, N], tl.float32), INTERPRET)
-        n = tl.rsqrt(tl.max(total, axis=0) / columns + eps)
-    return n
+        inverse = tl.rsqrt(tl.max(total, axis=0) / columns + eps)
+    return inverse
 
 
 @triton.jit
