@@ -64,7 +64,8 @@ def _content(field: Field, role: str) -> str | list[dict[str, str]]:
 def _part(field: Field) -> dict[str, str]:
     if isinstance(field.value, str):
         return {"type": "text", "text": field.value}
-    kind = field.need(dict).get("type", "text")
+    given = field.need(dict)
+    kind = field.child("type").need(str) if "type" in given else "text"
     if kind in MEDIA_PARTS:
         raise Unsupported(
             f"{field.path}.type is {kind!r}; this engine serves text parts only",

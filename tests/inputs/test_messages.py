@@ -104,3 +104,10 @@ def test_legacy_fields_are_refused_by_name(key):
     with pytest.raises(Unsupported) as caught:
         parse_messages([{"role": "assistant", "content": "a", key: {"id": "x"}}])
     assert caught.value.param == f"messages[0].{key}"
+
+
+@pytest.mark.parametrize("kind", [{}, [], None, 5])
+def test_a_kind_of_part_that_is_no_text_is_named(kind):
+    with pytest.raises(InvalidPrompt) as caught:
+        parse_messages([{"role": "tool", "content": [{"type": kind, "text": ""}]}])
+    assert caught.value.param == "messages[0].content[0].type"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
-
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
 from ninfer_gateway_http.extras import NeutralValues
 from ninfer_gateway_http.schema import COMMON_NEUTRAL, GenerationFields, check_fields
+from ninfer_gateway_http.wire_types import at_least, between
 
 Prompt = str | list[str] | list[int] | list[list[int]]
 DEFAULT_MAX_TOKENS: Final = 16
@@ -23,8 +22,8 @@ class CompletionRequest(GenerationFields):
 
     prompt: Prompt
     echo: bool | None = None
-    logprobs: Annotated[int | None, Field(json_schema_extra={"minimum": 0, "maximum": 20})] = None
-    best_of: int | None = None
+    logprobs: Annotated[int | None, between(0, 20)] = None
+    best_of: Annotated[int | None, at_least(1)] = None
     suffix: str | None = None
 
 

@@ -4,59 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer_gateway_http.extras import NeutralValues, check_extras
+from ninfer_gateway_http.wire_types import (
+    LogitBias,
+    Message,
+    Reasoning,
+    ResponseFormat,
+    Stop,
+    StructuredOutputs,
+    TokenIds,
+    Tool,
+    ToolChoice,
+    at_least,
+    between,
+)
 
 BODY: Final = ConfigDict(extra="allow", strict=True, frozen=True)
-_TEXT_PART: Final = {
-    "type": "object",
-    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-    "required": ["type", "text"],
-}
-_MESSAGE: Final = {
-    "type": "object",
-    "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-        "content": {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": _TEXT_PART},
-                {"type": "null"},
-            ]
-        },
-        "reasoning_content": {"type": ["string", "null"]},
-        "reasoning": {"type": ["string", "null"]},
-        "tool_calls": {"type": "array", "items": {"type": "object"}},
-        "tool_call_id": {"type": "string"},
-    },
-    "required": ["role"],
-}
-_TOOL: Final = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "function"},
-        "function": {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-                "description": {"type": "string"},
-                "parameters": {"type": "object"},
-                "strict": {"type": "boolean"},
-            },
-            "required": ["name"],
-        },
-    },
-    "required": ["type", "function"],
-}
-Message = Annotated[dict[str, Any], WithJsonSchema(_MESSAGE)]
-Tool = Annotated[dict[str, Any], WithJsonSchema(_TOOL)]
-
-
-def _between(low: float, high: float) -> Any:
-    """Limits for the reader of the page; the engine checks them and says why they are what they
-    are."""
-    return Field(json_schema_extra={"minimum": low, "maximum": high})
 
 
 class StreamOptions(BaseModel):
@@ -75,26 +40,26 @@ class GenerationFields(BaseModel):
     model_config = BODY
 
     model: str | None = None
-    n: Annotated[int | None, _between(1, 128)] = None
+    n: Annotated[int | None, between(1, 128)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
-    max_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
-    min_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    max_tokens: Annotated[int | None, at_least(0)] = None
+    min_tokens: Annotated[int | None, at_least(0)] = None
+    stop: Stop = None
+    stop_token_ids: TokenIds = None
     ignore_eos: bool | None = None
 
-    temperature: Annotated[float | None, _between(0, 100)] = None
-    top_p: Annotated[float | None, _between(0, 1)] = None
-    top_k: Annotated[int | None, _between(-1, (1 << 31) - 1)] = None
-    min_p: Annotated[float | None, _between(0, 1)] = None
-    presence_penalty: Annotated[float | None, _between(-2, 2)] = None
-    frequency_penalty: Annotated[float | None, _between(-2, 2)] = None
-    repetition_penalty: Annotated[float | None, _between(0.01, 10)] = None
-    logit_bias: dict[str, float] | None = None
-    seed: Annotated[int | None, _between(0, (1 << 64) - 1)] = None
-    prompt_logprobs: Annotated[int | None, _between(0, 20)] = None
+    temperature: Annotated[float | None, between(0, 100)] = None
+    top_p: Annotated[float | None, between(0, 1)] = None
+    top_k: Annotated[int | None, between(-1, (1 << 31) - 1)] = None
+    min_p: Annotated[float | None, between(0, 1)] = None
+    presence_penalty: Annotated[float | None, between(-2, 2)] = None
+    frequency_penalty: Annotated[float | None, between(-2, 2)] = None
+    repetition_penalty: Annotated[float | None, between(0.01, 10)] = None
+    logit_bias: LogitBias = None
+    seed: Annotated[int | None, between(0, (1 << 64) - 1)] = None
+    prompt_logprobs: Annotated[int | None, between(0, 20)] = None
 
     return_token_ids: bool | None = None
     return_progress: bool | None = None
@@ -112,24 +77,24 @@ class ChatRequest(GenerationFields):
     rules.
     """
 
-    messages: list[Message]
-    max_completion_tokens: Annotated[int | None, Field(json_schema_extra={"minimum": 0})] = None
+    messages: Annotated[list[Message], Field(json_schema_extra={"minItems": 1})]
+    max_completion_tokens: Annotated[int | None, at_least(0)] = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, _between(0, 20)] = None
+    top_logprobs: Annotated[int | None, between(0, 20)] = None
 
     tools: list[Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None
+    response_format: ResponseFormat = None
+    structured_outputs: StructuredOutputs = None
 
     enable_thinking: bool | None = None
     preserve_thinking: bool | None = None
-    thinking_budget: int | None = None
-    thinking_token_budget: int | None = None
-    reasoning_budget: int | None = None
+    thinking_budget: Annotated[int | None, at_least(0)] = None
+    thinking_token_budget: Annotated[int | None, at_least(0)] = None
+    reasoning_budget: Annotated[int | None, at_least(-1)] = None
     reasoning_effort: str | None = None
-    reasoning: dict[str, Any] | None = None
+    reasoning: Reasoning = None
     include_reasoning: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None

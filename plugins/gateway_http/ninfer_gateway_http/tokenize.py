@@ -16,9 +16,10 @@ from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
 from ninfer_gateway_http.extras import check_extras
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.sampling import token_ids
-from ninfer_gateway_http.schema import BODY, Message, Tool
+from ninfer_gateway_http.schema import BODY
 from ninfer_gateway_http.streams import warning_header
 from ninfer_gateway_http.thinking import thinking_of
+from ninfer_gateway_http.wire_types import Ids, Message, Tool
 
 router = APIRouter(tags=["tokens"])
 _CHAT_FIELDS: Final = ("messages", "tools")
@@ -50,7 +51,7 @@ class DetokenizeRequest(BaseModel):
 
     model_config = BODY
 
-    tokens: list[int]
+    tokens: Ids
     model: str | None = None
 
 
