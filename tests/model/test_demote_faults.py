@@ -183,3 +183,33 @@ def test_a_restore_that_ran_into_a_nan_breaks_the_checkpoint(drivers) -> None:
     assert driver.program.facts(kept).replicas == {Tier.HOST}
     driver.release(row)
     driver.drop(kept, CheckpointAction.DELETE)
+
+
+@pytest.mark.parametrize("way", ["demote", "pause"])
+@pytest.mark.parametrize("ends", ["lands", "is cancelled"])
+def test_a_save_keeps_what_it_relies_on(drivers, way, ends) -> None:
+    """Pages lie on the host for somebody who goes while others of the same sequence are saved."""
+    driver = drivers("queued", 4)
+    ids = tokens(6, 200)
+    row = driver.begin(prompt(ids, [128]), sampling=GREEDY)
+    stem = driver.prefill_capturing(row, [128])[128].checkpoint
+    demote(driver, stem, drop=False)
+    driver.generate(row, 3)
+    if way == "demote":
+        moving = begin_demote(driver, driver.keep(row).checkpoint)
+    else:
+        moving = driver.begin_pause(row)
+    assert driver.step(moving) is None
+    driver.drop(stem, CheckpointAction.DELETE)
+    if ends == "is cancelled":
+        moving.cancel()
+        assert isinstance(driver.settle(moving), Aborted)
+        assert driver.host_free() == driver.program.capacity().total.host_bytes
+        return
+    result = driver.settle(moving)
+    if way == "pause":
+        driver.restore(row, result.resume)
+        driver.generate(row, 6)
+        return
+    driver.drop(result.checkpoint, CheckpointAction.DROP_DEVICE)
+    assert driver.program.facts(result.checkpoint).replicas == {Tier.HOST}

@@ -64,6 +64,7 @@ class Demoting:
         assert kept.slot is not None
         self._lease = self._tier.lease(kept.history, kept.frontier)
         transaction.lease(self._lease)
+        transaction.lease(self._tier.rely(self._lease))
         transaction.lease(SlotLease(self._slots, kept.slot))
         kept.moving = True
         transfer = self._tier.save(kept.slot.index, self._lease, transaction.reservation)

@@ -13,12 +13,14 @@ class HostHolders:
     """Counts by page of frozen histories that lie whole on the host: snapshots and checkpoints.
 
     A holder *keeps* its pages on the host. One that is *alone* there has no part on the device,
-    so that a page of which every reference is alone need not lie on the device either.
+    so that a page of which every reference is alone need not lie on the device either. A save that
+    is on its way relies on pages that lay on the host before it, and keeps them there until then.
     """
 
     def __init__(self) -> None:
         self._keep: Counter[int] = Counter()
         self._alone: Counter[int] = Counter()
+        self._relied: Counter[int] = Counter()
         self._idle: dict[int, LogicalPage] = {}
 
     def hold(self, pages: Iterable[LogicalPage], *, alone: bool) -> None:
@@ -47,7 +49,16 @@ class HostHolders:
 
     def keeps(self, page: LogicalPage, besides: int = 0) -> bool:
         """Whether somebody wants ``page`` on the host, ``besides`` so many holders."""
-        return self._keep[page.generation] > besides
+        return self._keep[page.generation] + self._relied[page.generation] > besides
+
+    def rely(self, pages: Iterable[LogicalPage]) -> None:
+        """A save begins that copies everything but ``pages``."""
+        self._relied.update(page.generation for page in pages)
+
+    def relied(self, pages: Iterable[LogicalPage]) -> None:
+        """It has ended."""
+        for page in pages:
+            _less(self._relied, page.generation)
 
     def deserted(self, page: LogicalPage, leaving: int = 0, gone: int = 0) -> bool:
         """Whether every reference of ``page`` is alone on the host, once ``leaving`` more holders

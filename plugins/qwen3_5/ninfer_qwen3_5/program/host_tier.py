@@ -63,6 +63,11 @@ class HostTier:
         pages = [_unit_of(pin.page).index for pin in _off_host(lease)]
         return self.transfers.save(slot, pages, grant.extents)
 
+    def rely(self, lease: HistoryLease) -> SavedLease:
+        """Keep the leased pages that lie on the host already there while the others are saved."""
+        pins = lease.spaces[MAIN].pins
+        return SavedLease(self, [pin.page for pin in pins if pin.page.on_host(pin.columns)])
+
     def publish_saved(self, lease: HistoryLease, grant: Reservation) -> Extent:
         """The save has landed: pages own their extents, the caller that of the state image."""
         image = grant.draw_extent()
@@ -134,6 +139,20 @@ class HostTier:
         """Host bytes that the release of both would give back, if nobody had leased the pages."""
         own = [page for page in self.pages(history) if page.refs == 1 and page.host is not None]
         return image.size + sum(_extent_of(page).size for page in own)
+
+
+class SavedLease:
+    """Keeps pages on the host until it is released, once."""
+
+    __slots__ = ("_pages", "_tier")
+
+    def __init__(self, tier: HostTier, pages: list[LogicalPage]) -> None:
+        tier.holders.rely(pages)
+        self._tier, self._pages = tier, pages
+
+    def release(self) -> None:
+        self._tier.holders.relied(self._pages)
+        self._tier.drop_host(self._pages)
 
 
 class ImageLease:

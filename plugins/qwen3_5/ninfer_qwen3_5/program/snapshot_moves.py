@@ -50,6 +50,7 @@ class Pausing:
         sequence, tier = self._sequence, self._own.tier
         self._lease = tier.lease(sequence.history, sequence.frontier)
         transaction.lease(self._lease)
+        transaction.lease(tier.rely(self._lease))
         transfer = tier.save(sequence.slot.index, self._lease, transaction.reservation)
         self._moved = transfer.bytes
         return transfer
