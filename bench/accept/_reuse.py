@@ -107,6 +107,8 @@ def open_watched(
         "queue_timeout": None,
         **options,
     }
+    if not keeps:
+        settings["kv_tokens"] = settings["max_concurrency"] * settings["max_context"]
     chosen = EngineOptions(**settings)
     inner = instance_factory(model, chosen)
     programs: list[Any] = []

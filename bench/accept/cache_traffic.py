@@ -17,6 +17,8 @@ import sys
 import time
 from typing import Any
 
+from _setting import conditions
+
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from ninfer_core.testing.engine_replay import UNLIMITED, EndsOnly, Replayed, limited, replay
 from ninfer_core.testing.engine_traffic import TrafficMix, agent_traffic
@@ -45,6 +47,8 @@ def main() -> int:
         "of_unlimited": round(policy.share / unlimited.share, 4),
         "points_over_whole_prompts": round(100 * (policy.share - whole.share), 2),
         "seconds": round(time.perf_counter() - started, 1),
+        "cpu_seconds": round(time.process_time(), 1),
+        "conditions": conditions(),
     }
     report["ok"] = report["of_unlimited"] >= 0.85 and report["points_over_whole_prompts"] >= 20
     print(json.dumps(report, indent=2))

@@ -34,7 +34,7 @@ LANES = 8
 BATCH = 20
 """Conversations per engine, whose stores hold all that they leave."""
 
-SLOTS, TOKENS = 25, 8192
+SLOTS, TOKENS = 12, 4096
 """State slots, and tokens of context memory, for all that a conversation leaves."""
 
 

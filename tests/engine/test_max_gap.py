@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -32,6 +33,7 @@ class Clock:
     def __init__(self, program: FakeProgram, deeper: float = 0.0, long_rows: float = 0.0) -> None:
         self.now = 0.0
         self.chunks: list[int] = []
+        self.rounds: list[float] = []
         prefill, decode = program.launch_prefill, program.launch_decode
 
         def length(handle) -> int:
@@ -45,6 +47,7 @@ class Clock:
 
         def launch_decode(rows, *, ahead_of=None):
             self.now += ROUND + sum(long_rows * length(row.sequence) for row in rows)
+            self.rounds.append(self.now)
             return decode(rows, ahead_of=ahead_of)
 
         program.launch_prefill, program.launch_decode = launch_prefill, launch_decode
@@ -220,6 +223,29 @@ def test_an_engine_reads_prompts_in_the_chunks_that_were_chosen(bound, chunk) ->
         full = 600 // chunk
         assert clock.chunks[:full] == [chunk] * full
         assert max(clock.chunks) == chunk
+
+
+def test_a_stream_waits_no_longer_than_the_bound_while_cold_prompts_are_read() -> None:
+    """vllm-project/vllm#54919, by the clock: a round is over at most 17 ms after the one before."""
+    engine, clock = engine_of(opened(), 17)
+    with engine:
+        stream = engine.submit(PromptInput(token_ids=[3, 4, 5]), GenerationOptions(ignore_eos=True))
+        for _ in range(4):
+            stream.next_event(WAIT)
+        clock.chunks.clear()
+        first = len(clock.rounds)
+        cold = [
+            engine.submit(PromptInput(token_ids=[token] * 900), GenerationOptions(max_new_tokens=1))
+            for token in (7, 8)
+        ]
+        for handle in cold:
+            handle.result(WAIT)
+        read = sum(clock.chunks)
+        rounds = clock.rounds[first:]
+    gaps = [later - earlier for earlier, later in pairwise(rounds)]
+    assert read == 1800
+    assert max(gaps) == pytest.approx(128 * TOKEN + ROUND)
+    assert max(gaps) <= 0.017
 
 
 def test_a_bound_out_of_reach_ends_the_start() -> None:
