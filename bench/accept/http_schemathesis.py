@@ -1,0 +1,130 @@
+"""Requests made up from the OpenAPI document, valid ones and broken ones, never end in a fault.
+
+Usage: python bench/accept/http_schemathesis.py [--examples 2000] [--seed 0]
+
+The server answers with at most 16 tokens. Each operation gets its share of the examples, half of
+them broken on purpose, some of them right but for a few fields. A reply with status 500 or above,
+or none within 20 seconds, is a fault.
+Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import schemathesis
+from _server import capped
+from _setting import print_report
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.generation import GenerationMode
+
+CAP = 16
+TALK = [{"role": "user", "content": "Sort: 9, 2, 5"}]
+BASES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": TALK},
+    "/v1/completions": {"prompt": "one two"},
+    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": TALK},
+    "/v1/messages/count_tokens": {"model": "demo", "messages": TALK},
+    "/v1/responses": {"input": "Sort: 9, 2, 5"},
+    "/v1/responses/input_tokens": {"input": "Sort: 9, 2, 5"},
+    "/tokenize": {"prompt": "one two"},
+}
+"""A right body for each route that takes one."""
+PATIENCE = 20.0
+
+
+def explore(url: str, examples: int, start: int) -> dict[str, Any]:
+    """Ask ``url`` for about so many made-up requests; what came back, by operation."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    posts = sum(operation.method.lower() == "post" for operation in operations)
+    share = max(1, -(-examples // (3 * posts)))
+    rng = random.Random(start)
+    statuses: dict[str, Counter[str]] = {}
+    faults: list[dict[str, Any]] = []
+    for operation in operations:
+        count = statuses[operation.label] = Counter()
+        for case in _requests(operation, share, rng):
+            status = _ask(case)
+            count[status] += 1
+            if not status.isdecimal() or int(status) >= 500:
+                found = {"operation": operation.label, "status": status, "curl": _shown(case)}
+                faults.append(found)
+    return {
+        "asked": sum(sum(count.values()) for count in statuses.values()),
+        "statuses": {label: dict(count) for label, count in statuses.items()},
+        "faults": faults[:20],
+    }
+
+
+def _requests(operation: Any, share: int, rng: random.Random) -> Iterator[Any]:
+    """Requests that the document allows, that it forbids, and right ones with a few fields of
+    either kind: most made-up ones are refused for their first wrong field."""
+    base = BASES.get(operation.path)
+    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+        for number, case in enumerate(_cases(operation, mode, share, rng.getrandbits(32))):
+            yield case
+            if base and isinstance(case.body, dict) and case.body and number % 2 == 0:
+                names = rng.sample(sorted(case.body), min(len(case.body), rng.randrange(1, 3)))
+                case.body = base | {name: case.body[name] for name in names}
+                yield case
+
+
+def _cases(operation: Any, mode: Any, share: int, start: int) -> Iterator[Any]:
+    """Up to ``share`` requests; an operation may have nothing that can be broken."""
+    cases: list[Any] = []
+
+    @seed(start)
+    @settings(
+        max_examples=share,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def collect(case: Any) -> None:
+        cases.append(case)
+
+    try:
+        collect()
+    except Exception as error:
+        if type(error).__name__ not in ("Unsatisfiable", "SkipTest"):
+            raise
+    return iter(cases)
+
+
+def _ask(case: Any) -> str:
+    """The status of the reply, or what came instead of one."""
+    began = time.monotonic()
+    try:
+        reply = case.call(timeout=PATIENCE)
+    except Exception as error:
+        return f"{type(error).__name__} after {time.monotonic() - began:.1f} s: {error}"
+    return str(reply.status_code)
+
+
+def _shown(case: Any) -> str:
+    return str(case.as_curl_command())[:2000]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    with capped(CAP) as url:
+        began = time.monotonic()
+        found = explore(url, args.examples, args.seed)
+        seconds = time.monotonic() - began
+    report = {"accept": "http_schemathesis", **vars(args), "cap": CAP, "seconds": seconds, **found}
+    print_report(report, not found["faults"] and found["asked"] >= args.examples)
+
+
+if __name__ == "__main__":
+    main()
