@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from urllib.parse import urlsplit
@@ -96,22 +97,39 @@ def test_a_wrong_bias_leaves_the_engine_alone(demo, bias):
     assert demo.get("/ready").status == 200
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_dropped_connection_ends_its_request(demo, eventually, stream):
+def asking(demo, stream):
+    """A connection on which an answer without an end was asked for."""
     body = {"messages": HELLO, "ignore_eos": True, "max_tokens": 900, "stream": stream}
     data = json.dumps(body).encode()
     where = urlsplit(demo.url)
+    sock = socket.create_connection((where.hostname, where.port), timeout=20)
+    sock.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        + f"content-length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
+    return sock
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_dropped_connection_ends_its_request(demo, eventually, stream):
     assert demo.get("/health").json["running"] == 0
-    with socket.create_connection((where.hostname, where.port), timeout=20) as sock:
-        sock.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            + f"content-length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
+    with asking(demo, stream):
         eventually(lambda: demo.get("/health").json["running"] == 1)
     eventually(lambda: demo.get("/health").json["running"] == 0)
     again = demo.post("/v1/chat/completions", messages=HELLO, temperature=0)
     assert again.json["choices"][0]["message"]["content"] == "42"
+
+
+def test_a_dropped_connection_leaves_the_queue(demo, eventually):
+    with contextlib.ExitStack() as running:
+        for _ in range(4):
+            running.enter_context(asking(demo, stream=True))
+        eventually(lambda: demo.get("/health").json["running"] == 4)
+        with asking(demo, stream=False):
+            eventually(lambda: demo.get("/health").json["running"] == 5)
+        eventually(lambda: demo.get("/health").json["running"] == 4)
+    eventually(lambda: demo.get("/health").json["running"] == 0)
 
 
 def test_ready_and_health_of_a_server_that_works(demo):
