@@ -15,6 +15,7 @@ from ninfer_gateway_http.completions import router as completions
 from ninfer_gateway_http.documents import ERRORS
 from ninfer_gateway_http.failures import add_failures
 from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.metrics import router as metrics
 from ninfer_gateway_http.middleware import ApiKey, BodyLimit, HeaderLimit
 from ninfer_gateway_http.models import router as models
 from ninfer_gateway_http.request_log import RequestLog
@@ -35,6 +36,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.include_router(responses)
     app.include_router(tokens)
     app.include_router(models)
+    app.include_router(metrics)
     _add_rules(app, settings)
     add_failures(app)
     return app
@@ -55,4 +57,6 @@ def _add_rules(app: FastAPI, settings: ServerSettings) -> None:
             allow_headers=["*"],
             expose_headers=["x-request-id", "request-id", "retry-after", "x-ninfer-warning"],
         )
-    app.add_middleware(RequestLog, bodies=settings.log_prompts)
+    app.add_middleware(
+        RequestLog, replies=app.state.gateway.metrics.replies, bodies=settings.log_prompts
+    )

@@ -15,6 +15,7 @@ from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_gateway_http.bridge import ClientGone, Exchange
 from ninfer_gateway_http.choices import Choices, ManyChoices, OneChoice, Part
 from ninfer_gateway_http.errors import ModelNotFound
+from ninfer_gateway_http.metrics_requests import RequestMetrics
 from ninfer_gateway_http.settings import ServerSettings
 
 
@@ -26,6 +27,7 @@ class Gateway:
         self.settings = settings
         self.model = engine.load_summary()
         self.name = settings.model_id or self.model.name
+        self.metrics = RequestMetrics()
         self._open: set[Exchange] = set()
 
     @property
@@ -80,7 +82,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _opened(self, part: Part) -> AsyncIterator[Exchange]:
-        exchange = Exchange(await self._submit(part))
+        exchange = Exchange(self.metrics.watched(await self._submit(part)))
         self._open.add(exchange)
         try:
             yield exchange

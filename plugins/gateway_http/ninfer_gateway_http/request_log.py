@@ -6,6 +6,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter
 from typing import Any, Final
 
 from starlette.requests import HTTPConnection
@@ -26,13 +27,17 @@ _REQUEST_ID: Final = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 class RequestLog:
     """Gives every reply an ``x-request-id``, which Anthropic's clients read as ``request-id``, and
-    writes one line. It shows the body of the request only with ``bodies``.
+    writes one line, which shows the body of the request only with ``bodies``; counts it in
+    ``replies`` by method, route and status.
 
     An unexpected error becomes a reply, too, and its traceback goes to the log.
     """
 
-    def __init__(self, app: ASGIApp, *, bodies: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, *, replies: Counter[tuple[str, str, int]], bodies: bool = False
+    ) -> None:
         self._app = app
+        self._replies = replies
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,12 +77,21 @@ class RequestLog:
         finally:
             if self._bodies:
                 facts["body"] = body.decode(errors="backslashreplace")
+            self._replies[(*_route(scope), status)] += 1
             _write(scope, status, time.monotonic() - began, facts)
 
 
 def _request_id(scope: Scope) -> str:
     given = HTTPConnection(scope).headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+def _route(scope: Scope) -> tuple[str, str]:
+    """Method and route as they are declared: what callers make up must not add to the counters."""
+    route = scope.get("route")
+    if route is None or scope["method"] not in (getattr(route, "methods", None) or ()):
+        return "other", "other"
+    return scope["method"], getattr(route, "path", "other")
 
 
 def _write(scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
