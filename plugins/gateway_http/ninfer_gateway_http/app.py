@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -22,12 +23,15 @@ from ninfer_gateway_http.request_log import RequestLog
 from ninfer_gateway_http.responses.routes import router as responses
 from ninfer_gateway_http.settings import ServerSettings
 from ninfer_gateway_http.tokenize import router as tokens
+from ninfer_gateway_http.tracing import add_tracing
 
 
 def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> FastAPI:
     """The ASGI application that serves ``engine``; the caller closes the engine."""
     settings = settings or ServerSettings()
-    app = FastAPI(title="NInfer", version=__version__, responses=ERRORS)
+    # Its own telemetry, of versions that have one, would report what a refused body says.
+    quiet: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans"), False)
+    app = FastAPI(title="NInfer", version=__version__, responses=ERRORS, telemetry=quiet)
     app.state.gateway = Gateway(engine, settings)
     app.state.started = int(time.time())
     app.include_router(chat)
@@ -38,6 +42,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.include_router(models)
     app.include_router(metrics)
     _add_rules(app, settings)
+    add_tracing(app, app.state.gateway.name)
     add_failures(app)
     return app
 
