@@ -183,38 +183,47 @@ def judge_rows(turns: Iterable[Turn], verdict: Verdict) -> None:
 def judge_answers(turns: Sequence[Turn], verdict: Verdict, **place: Any) -> None:
     """Against prompts from the root at their own splits, and where the spans differ, at those that
     lie behind the adopted state."""
-    cold = Watch()
-    references = _from_root(cold, turns, **place)
+    watch = Watch()
+    with open_watched(watch, keeps=False, max_concurrency=LANES, **place) as (engine, _):
+        references = _answers(engine, turns)
+        others = _judge_own_splits(turns, references, watch, verdict)
+        watch.ways = {id(turn.prepared): turn.run for turn in others}
+        _judge_other_ways(others, _answers(engine, others), watch, verdict)
+
+
+def _judge_own_splits(
+    turns: Sequence[Turn], references: Sequence[GenerationResult], watch: Watch, verdict: Verdict
+) -> list[Turn]:
+    """Returns those that went another way."""
+    others = []
     for turn, reference in zip(turns, references, strict=True):
-        if not turn.run.spans or turn.run.spans == cold.of(turn.prepared).spans:
+        if not turn.run.spans or turn.run.spans == watch.of(turn.prepared).spans:
             verdict.counts["same splits"] += 1
             if not answers_as(turn, reference):
                 verdict.fault("answer", turn, got=turn.result.text, wanted=reference.text)
         else:
+            others.append(turn)
             verdict.counts["other splits"] += 1
             verdict.counts["other splits, other tokens"] += (
                 turn.result.token_ids != reference.token_ids[: len(turn.result.token_ids)]
             )
-    others = [turn for turn in turns if turn.run.spans != cold.of(turn.prepared).spans]
-    _judge_other_ways([turn for turn in others if turn.run.spans], verdict, **place)
+    return others
 
 
-def _judge_other_ways(turns: Sequence[Turn], verdict: Verdict, **place: Any) -> None:
-    again = Watch(ways={id(turn.prepared): turn.run for turn in turns})
-    for turn, reference in zip(turns, _from_root(again, turns, **place), strict=True):
+def _judge_other_ways(
+    turns: Sequence[Turn], references: Sequence[GenerationResult], watch: Watch, verdict: Verdict
+) -> None:
+    for turn, reference in zip(turns, references, strict=True):
         verdict.counts["steps among spans"] += any(span.stepped for span in turn.run.spans)
-        if again.of(turn.prepared).spans != turn.run.spans:
+        if watch.of(turn.prepared).spans != turn.run.spans:
             verdict.fault("the reference went another way", turn)
         if not answers_as(turn, reference):
             verdict.fault("answer by its spans", turn, got=turn.result.text, wanted=reference.text)
 
 
-def _from_root(watch: Watch, turns: Sequence[Turn], **place: Any) -> list[GenerationResult]:
-    if not turns:
-        return []
-    with open_watched(watch, keeps=False, max_concurrency=LANES, **place) as (engine, _):
-        handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
-        return [handle.result(600) for handle in handles]
+def _answers(engine: Any, turns: Sequence[Turn]) -> list[GenerationResult]:
+    handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
+    return [handle.result(600) for handle in handles]
 
 
 def judged(led: Sequence[Talk], **options: Any) -> Verdict:
