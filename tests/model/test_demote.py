@@ -56,7 +56,7 @@ def same(one, other) -> bool:
 
 
 @pytest.mark.parametrize(("units", "lag"), KINDS)
-@pytest.mark.parametrize("length", [5, 64, 100, 192])
+@pytest.mark.parametrize("length", [63, 100])
 def test_a_prompt_begins_with_the_same_bits_from_either_tier(drivers, units, lag, length) -> None:
     ids = tokens(6, length)
     driver = drivers(units, lag)

@@ -15,6 +15,8 @@ from ninfer_core.device.errors import DeviceError
 from ninfer_core.engine.catalogue import Catalogue
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program import host_tier
+from ninfer_qwen3_5.program.rates import Rates
 from tests.model import queued_mixes
 from tests.model.late_copies import LateCopies
 from tests.model.queued_mixes import engine_over
@@ -36,13 +38,15 @@ QUESTION = [(11 * place) % 290 + 3 for place in range(140)]
 def engine_of(model, units, **sizes):
     """``units``: eager, queued, late, or copies for queued ones over copies that are late."""
     options = {**SIZES, **sizes}
-    if units != "copies":
-        with engine_over(model, units, ReusePolicy(), **options) as opened:
-            yield opened
-        return
-    device = LateCopies(lag=20)
-    late = TextModel(model.config, model.parameters, device.ops(model.ops), model.addressable)
     with pytest.MonkeyPatch.context() as patch:
+        # What is kept must not depend on how busy the machine is.
+        patch.setattr(host_tier, "measured", lambda *_: Rates(load=1e12, save=1e12, copy=1e12))
+        if units != "copies":
+            with engine_over(model, units, ReusePolicy(), **options) as opened:
+                yield opened
+            return
+        device = LateCopies(lag=20)
+        late = TextModel(model.config, model.parameters, device.ops(model.ops), model.addressable)
         patch.setattr(queued_mixes, "open_device", lambda: device)
         with engine_over(late, "queued", ReusePolicy(), **options) as opened:
             yield opened
