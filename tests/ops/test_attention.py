@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -96,3 +98,17 @@ def test_fp64_operands_are_computed_in_fp64(ops, operands, paged):
     rows = paged([[4, 0, 3]], starts=[149], live=[1], width=1)
     result = ops.paged_decode_attention(q, cache, rows, SCALE)
     torch.testing.assert_close(result[0], dense(q[0], cache, [4, 0, 3], 150), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("pages", [[2, 3, 4], [4, 0, 3]], ids=["run", "scattered"])
+@pytest.mark.parametrize("length", [2, 64, 65])
+def test_tokens_before_the_first_are_not_seen(ops, operands, paged, pages, length):
+    cache, q = operands.cache(6, KV, SIZE), operands.normal(1, HEADS, SIZE)
+    rows = replace(paged([pages], starts=[length - 1], live=[1], width=1), first=1)
+    result = ops.paged_decode_attention(q, cache, rows, SCALE)
+    keys = torch.cat([cache.keys[page] for page in pages])[1:length].double()
+    values = torch.cat([cache.values[page] for page in pages])[1:length].double()
+    grouped = q[0].double().view(KV, -1, SIZE)
+    weights = torch.softmax(SCALE * torch.einsum("kgd,tkd->kgt", grouped, keys), dim=-1)
+    expected = torch.einsum("kgt,tkd->kgd", weights, values).reshape(HEADS, SIZE)
+    torch.testing.assert_close(result[0].double(), expected, rtol=0, atol=2e-6)

@@ -85,3 +85,14 @@ def test_verify_and_fold_are_steps(ops, operands, weight, history, records):
         recorded.inputs[slot, counts[sequence] :] = float("nan")
     ops.causal_conv_fold(history, slots, recorded, torch.tensor(counts, dtype=torch.int32))
     assert torch.equal(history, kept)
+
+
+def test_a_fold_into_another_slot_leaves_its_source(ops, operands, weight, history, records):
+    slots, targets = torch.tensor([4, 0, 3]), torch.tensor([1, 2, 3])
+    recorded = records(5, 4, channels=CHANNELS)
+    ops.causal_conv_verify(operands.normal(9, CHANNELS), weight, history, slots, recorded)
+    counts, before, inplace = torch.tensor([2, 0, 3]).int(), history.clone(), history.clone()
+    ops.causal_conv_fold(inplace, slots, recorded, counts)
+    ops.causal_conv_fold(history, slots, recorded, counts, targets)
+    assert torch.equal(history[[1, 2, 3]], inplace[[4, 0, 3]])
+    assert torch.equal(history[[0, 4]], before[[0, 4]])

@@ -135,3 +135,15 @@ def test_verify_and_fold_are_steps(ops, operands, state, records):
             plane[slot, counts[sequence] :] = float("nan")
     ops.gdn_fold(state, slots, recorded, torch.tensor(counts, dtype=torch.int32))
     assert torch.equal(state, kept)
+
+
+def test_a_fold_into_another_slot_leaves_its_source(ops, operands, state, records):
+    slots, targets = torch.tensor([4, 0, 3]), torch.tensor([1, 2, 3])
+    inputs = Inputs(operands, 9, torch.float32)
+    recorded = records(5, 4, nk=NK, nv=NV, dk=DK, dv=DV)
+    ops.gdn_verify(*inputs[:], state, slots, NK, recorded)
+    counts, before, inplace = torch.tensor([2, 0, 3]).int(), state.clone(), state.clone()
+    ops.gdn_fold(inplace, slots, recorded, counts)
+    ops.gdn_fold(state, slots, recorded, counts, targets)
+    assert torch.equal(state[[1, 2, 3]], inplace[[4, 0, 3]])
+    assert torch.equal(state[[0, 4]], before[[0, 4]])

@@ -94,7 +94,7 @@ def make_rows(
 
 def on_cpu(rows: PagedRows) -> PagedRows:
     tensors = rows.block_tables, rows.table_rows, rows.starts, rows.live
-    return PagedRows(*(tensor.cpu() for tensor in tensors), rows.width)
+    return PagedRows(*(tensor.cpu() for tensor in tensors), rows.width, rows.first)
 
 
 @dataclass

@@ -8,10 +8,11 @@ import math
 import pytest
 import torch
 from harness import GuardedAllocations, Operands, assert_close_to_oracle, relative_error
-from paging import SIZE, assert_stored, make_case
+from paging import SIZE, assert_stored, make_case, on_cpu, wide
 
 from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.ops.errors import OpError
+from ninfer_core.ops.reference.attention import paged_decode_attention as oracle_attention
 from ninfer_ops_triton import attention
 from ninfer_ops_triton.attention import attention_mix_decode, paged_decode_attention
 
@@ -147,6 +148,19 @@ def test_unfused_attention_and_its_padding(operands):
     spoilt = paged_decode_attention(q, case.pool.cache, case.rows, SIZE**-0.5)
     assert torch.equal(spoilt[:3], result[:3])
     assert spoilt[3].isnan().all()
+
+
+@pytest.mark.parametrize("start", [1, 63, 130])
+def test_tokens_before_the_first_are_not_seen(operands, start):
+    case = make_case(operands, "bf16", [start, 40], [2, 1], 2, heads=2)
+    run(case)
+    q = case.expected_store()[0].to(operands.device, torch.bfloat16)
+    rows = dataclasses.replace(case.rows, first=1)
+    result = paged_decode_attention(q, case.pool.cache, rows, SIZE**-0.5)
+    oracle = oracle_attention(q.cpu().double(), wide(case.pool.cache), on_cpu(rows), SIZE**-0.5)
+    assert_close_to_oracle(result, oracle, oracle.bfloat16() * (1 + 2**-8), ulps=8)
+    whole = paged_decode_attention(q, case.pool.cache, case.rows, SIZE**-0.5)
+    assert not torch.equal(whole[0], result[0])
 
 
 def test_pages_of_other_sizes_are_refused(operands):

@@ -110,6 +110,10 @@ def test_verify_and_fold_leave_what_steps_leave(case, operands, device, width):
         assert torch.equal(folded[source], after[count][source])
     for other in set(range(SLOTS)) - set(SOURCES):
         assert torch.equal(folded[other], before[other])
+    accepted, targets = torch.tensor(counts, dtype=torch.int32), slots_of(device, *TARGETS)
+    gdn.causal_conv_fold(history, slots, records, accepted.to(device), targets)
+    assert torch.equal(history[TARGETS], folded[SOURCES])
+    assert torch.equal(history[SOURCES], before[SOURCES])
 
 
 def test_rows_do_not_depend_on_each_other(case, device):

@@ -105,6 +105,10 @@ def test_verify_and_fold_leave_what_steps_leave(operands, device, sizes, width):
         assert torch.equal(folded[source], after[count][source])
     for other in set(range(SLOTS)) - set(SOURCES):
         assert torch.equal(folded[other], before[other])
+    accepted, targets = torch.tensor(counts, dtype=torch.int32), slots_of(device, *TARGETS)
+    gdn.gdn_fold(state, slots, records, accepted.to(device), targets)
+    assert torch.equal(state[TARGETS], folded[SOURCES])
+    assert torch.equal(state[SOURCES], before[SOURCES])
 
 
 @pytest.fixture

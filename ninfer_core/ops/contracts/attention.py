@@ -61,10 +61,10 @@ class PagedDecodeAttention(Protocol):
         """Causal attention of a few rows per sequence over its pages.
 
         ``o = softmax(scale * q K^T) V`` with query head ``h`` on key/value head ``h // (nh / kv)``,
-        row ``(b, w)`` over tokens ``0 .. starts[b] + w``, softmax in fp32. q x[B * W, nh, D].
-        Returns x[B * W, nh, D], zeros for padding rows. Row-invariant: a verify row has the bits of
-        the one-row call at its position. What lies beyond a row's last token, NaN even, has no
-        influence.
+        row ``(b, w)`` over tokens ``rows.first .. starts[b] + w``, softmax in fp32.
+        q x[B * W, nh, D]. Returns x[B * W, nh, D], zeros for padding rows. Row-invariant: a verify
+        row has the bits of the one-row call at its position. What lies beyond a row's last token,
+        NaN even, has no influence.
         """
         ...
 

@@ -54,9 +54,17 @@ class CausalConvVerify(Protocol):
 
 
 class CausalConvFold(Protocol):
-    def __call__(self, history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-        """*Effect*: ``history[slots[b]]`` takes in the first ``counts[b]`` (i32[B], 0..Wmax)
-        recorded inputs; 0 leaves it untouched."""
+    def __call__(
+        self,
+        history: Tensor,
+        slots: Tensor,
+        records: GdnRecords,
+        counts: Tensor,
+        targets: Tensor | None = None,
+    ) -> None:
+        """*Effect*: ``history[slots[b]]`` with the first ``counts[b]`` (i32[B], 0..Wmax) inputs
+        recorded for that slot goes to ``history[targets[b]]``, None the slots themselves. Targets
+        as in :class:`CausalConvStep`."""
         ...
 
 
@@ -133,7 +141,15 @@ class GdnVerify(Protocol):
 
 
 class GdnFold(Protocol):
-    def __call__(self, state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-        """*Effect*: ``state[slots[b]]`` takes the first ``counts[b]`` (i32[B], 0..Wmax) recorded
-        tokens, bit-equal to as many steps; 0 leaves it untouched. Later records are never read."""
+    def __call__(
+        self,
+        state: Tensor,
+        slots: Tensor,
+        records: GdnRecords,
+        counts: Tensor,
+        targets: Tensor | None = None,
+    ) -> None:
+        """*Effect*: ``state[slots[b]]`` after the first ``counts[b]`` (i32[B], 0..Wmax) tokens
+        recorded for that slot goes to ``state[targets[b]]``, bit-equal to as many steps. Later
+        records are never read. Targets as in :class:`CausalConvFold`."""
         ...

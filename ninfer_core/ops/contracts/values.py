@@ -76,6 +76,7 @@ class PagedRows:
 
     ``block_tables`` i32[L, max_pages], ``table_rows`` i32[B], ``starts`` i32[B] (tokens already
     cached), ``live`` i32[B] in 0..W, ``width`` W. A prefill chunk is the case B = 1, W = n.
+    Tokens below ``first``, at most the first of a sequence, are seen by no row of the decode route.
     """
 
     block_tables: Tensor
@@ -83,6 +84,7 @@ class PagedRows:
     starts: Tensor
     live: Tensor
     width: int
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

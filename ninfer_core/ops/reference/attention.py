@@ -24,10 +24,10 @@ def paged_decode_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: fl
     for first, pages, start, live in _sequences(rows):
         keys, values, begin = _read_pages(cache, pages, grouped.dtype)
         for row in range(live):
-            length = start + row + 1
-            weights = torch.bmm(queries[first + row], widen(keys.narrow(1, begin, length)).mT)
+            seen = begin + rows.first, start + row + 1 - rows.first
+            weights = torch.bmm(queries[first + row], widen(keys.narrow(1, *seen)).mT)
             outputs[first + row] = torch.bmm(
-                torch.softmax(weights, dim=-1), widen(values.narrow(1, begin, length))
+                torch.softmax(weights, dim=-1), widen(values.narrow(1, *seen))
             )
     return torch.stack(outputs).view(q.shape).to(q.dtype)
 

@@ -32,11 +32,18 @@ def causal_conv_verify(
     return _convolve(torch.cat([history.index_select(0, slots), inputs], dim=1), weight)
 
 
-def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
-    for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
-        if count:
-            window = torch.cat([history[slot], records.inputs[slot, :count]])
-            history[slot] = window[-CONV_HISTORY:]
+def causal_conv_fold(
+    history: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor | None = None,
+) -> None:
+    places = slots if targets is None else targets
+    listed = zip(slots.tolist(), counts.tolist(), places.tolist(), strict=True)
+    for slot, count, target in listed:
+        window = torch.cat([history[slot], records.inputs[slot, :count]])
+        history[target] = window[-CONV_HISTORY:]
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:

@@ -92,15 +92,27 @@ def gdn_verify(
     return outputs
 
 
-def gdn_fold(state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
+def gdn_fold(
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor | None = None,
+) -> None:
     width, key_heads = records.keys.shape[1:3]
     grouped = by_key_head(state, key_heads)
     kept = (pool.index_select(0, slots) for pool in (records.keys, records.updates, records.keep))
     factors = [x.flatten(0, 1) for x in kept]
     rows = list(_factors(factors[0], factors[1], factors[2].unsqueeze(-1)))
-    for sequence, (slot, count) in enumerate(zip(slots.tolist(), counts.tolist(), strict=True)):
+    places = slots if targets is None else targets
+    listed = zip(slots.tolist(), counts.tolist(), places.tolist(), strict=True)
+    for sequence, (slot, count, target) in enumerate(listed):
+        source = slot
         for row in rows[sequence * width : sequence * width + count]:
-            _advance(grouped[slot], grouped[slot], *row)
+            _advance(grouped[source], grouped[target], *row)
+            source = target
+        if source != target:
+            grouped[target].copy_(grouped[source])
 
 
 def prepare_tokens(

@@ -118,7 +118,8 @@ def _attend(
         rows.block_tables.stride(0),
         warps=4, stages=stages, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=TILE, BLOCK_N=BLOCK,
-        SPLIT=SPLIT, FULL_BITS=FULL_BITS, FORMAT=pools.format, FUSED=fused is not None,
+        SPLIT=SPLIT, FULL_BITS=FULL_BITS, FIRST=rows.first, FORMAT=pools.format,
+        FUSED=fused is not None,
         STAGES=stages,
     )  # fmt: skip
     launch(

@@ -51,11 +51,18 @@ def causal_conv_verify(
     return out
 
 
-def causal_conv_fold(history: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
+def causal_conv_fold(
+    history: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor | None = None,
+) -> None:
     channels, inputs = history.shape[2], records.inputs
     launch(
         conv.conv_fold_kernel, (slots.shape[0], cdiv(channels, _CHANNELS)),
-        history, history.stride(0), slots, inputs, inputs.stride(0), counts, channels,
+        history, history.stride(0), slots, slots if targets is None else targets,
+        inputs, inputs.stride(0), counts, channels,
         dependent=True, BLOCK=_CHANNELS,
     )  # fmt: skip
 
@@ -125,11 +132,18 @@ def gdn_verify(
     return out
 
 
-def gdn_fold(state: Tensor, slots: Tensor, records: GdnRecords, counts: Tensor) -> None:
+def gdn_fold(
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor | None = None,
+) -> None:
     sizes = state_sizes(state, records.keys.shape[2])
     launch(
         steps.fold_kernel, (slots.shape[0] * sizes["NV"],),
-        state, state.stride(0), slots, *_recorded(records), counts,
+        state, state.stride(0), slots, slots if targets is None else targets,
+        *_recorded(records), counts,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,
     )  # fmt: skip
 

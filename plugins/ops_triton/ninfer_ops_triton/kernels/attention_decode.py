@@ -67,7 +67,7 @@ def attend_split(
     eps, factor, width, tiles, lanes, max_splits, x_row, table_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, FULL_BITS: tl.constexpr,
-    FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
+    FIRST: tl.constexpr, FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (lane and tile, key/value head, sequence). A tile is as many rows as fit with all
@@ -161,11 +161,14 @@ def attend_split(
                 v, vs = load_tokens(
                     values, value_scales, places, tokens < clean, head, KV, D, FORMAT
                 )
+                seen = tokens[None, :] < lengths[:, None]
+                if FIRST > 0:
+                    seen &= tokens[None, :] >= FIRST
                 top, total, acc = absorb(
                     q,
                     decode(k, ks, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
                     decode(v, vs, BLOCK_N, D, FORMAT, q.dtype, INTERPRET),
-                    tokens[None, :] < lengths[:, None], top, total, acc, factor, INTERPRET,
+                    seen, top, total, acc, factor, INTERPRET,
                 )  # fmt: skip
                 page = following
 

@@ -107,7 +107,7 @@ def conv_verify_kernel(
 
 @triton.jit
 def conv_fold_kernel(
-    history, history_stride, slots, inputs, inputs_stride, counts, count,
+    history, history_stride, slots, targets, inputs, inputs_stride, counts, count,
     BLOCK: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (B, channel blocks): the last three rows of the history and the accepted inputs."""
@@ -116,15 +116,16 @@ def conv_fold_kernel(
     release_dependents(PDL)
     await_inputs(PDL)
     accepted = tl.load(counts + sequence)
-    live = (channels < count) & (tl.zeros_like(channels) + accepted > 0)
-    slot = tl.load(slots + sequence)
+    slot, target = tl.load(slots + sequence), tl.load(targets + sequence)
+    moved = (accepted > 0) | (slot != target)
+    live = (channels < count) & ((tl.zeros_like(channels) + moved) > 0)
     past = history + slot * history_stride
     rows = inputs + slot * inputs_stride
     h0 = window_row(past, rows, count, accepted, channels, count, live)
     h1 = window_row(past, rows, count, accepted + 1, channels, count, live)
     h2 = window_row(past, rows, count, accepted + 2, channels, count, live)
     tl.debug_barrier()  # other threads may still have to read what is overwritten
-    store_history(past, channels, count, h0, h1, h2, live)
+    store_history(history + target * history_stride, channels, count, h0, h1, h2, live)
 
 
 @triton.jit

@@ -186,8 +186,8 @@ def verify_kernel(
 
 @triton.jit
 def fold_kernel(
-    state, state_stride, slots, keys, keys_stride, updates, updates_stride, keeps, keeps_stride,
-    counts,
+    state, state_stride, slots, targets, keys, keys_stride, updates, updates_stride,
+    keeps, keeps_stride, counts,
     NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -197,16 +197,16 @@ def fold_kernel(
     release_dependents(PDL)
     await_inputs(PDL)
     accepted = tl.load(counts + sequence)
-    if accepted > 0:
-        slot = tl.load(slots + sequence)
-        place = state + slot * state_stride + head * DK * DV + state_tile(DK, DV)
-        S = tl.load(place)
+    slot, target = tl.load(slots + sequence), tl.load(targets + sequence)
+    if (accepted > 0) | (slot != target):
+        tile = head * DK * DV + state_tile(DK, DV)
+        S = tl.load(state + slot * state_stride + tile)
         for token in range(accepted):
             key = keys + slot * keys_stride + (token * NK + key_head) * DK
             update = updates + slot * updates_stride + (token * NV + head) * DV
             k, u = tl.load(key + tl.arange(0, DK)), tl.load(update + tl.arange(0, DV))
             S = advanced(S, k, u, tl.load(keeps + slot * keeps_stride + token * NV + head))
-        tl.store(place, S)
+        tl.store(state + target * state_stride + tile, S)
 
 
 @triton.jit
