@@ -13,6 +13,7 @@ executes that very way from the root. Prints one JSON object.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -253,6 +254,8 @@ def in_batches(
         part = judged(talks(first, min(batch, count - first), seed, turns), **room, **place)
         whole.faults += [{"batch": first, **fault} for fault in part.faults]
         whole.counts.update(part.counts)
+        # What watches a Program is part of it: its tensors go when cycles are looked for.
+        gc.collect()
     return whole
 
 

@@ -123,6 +123,7 @@ def answers(**options):
         max_concurrency=4,
         max_context=512,
         prefill_chunk=64,
+        cache_policy="off",
         **options,
     )
     sampling = SamplingParams(temperature=0.9, top_k=40, seed=11, repetition_penalty=1.2)
