@@ -39,24 +39,26 @@ PATIENCE = 20.0
 
 
 def explore(url: str, examples: int, start: int) -> dict[str, Any]:
-    """Ask ``url`` for about so many made-up requests; what came back, by operation."""
+    """Ask ``url`` for at least so many made-up requests; what came back, by operation."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
     posts = sum(operation.method.lower() == "post" for operation in operations)
-    share = max(1, -(-examples // (3 * posts)))
     rng = random.Random(start)
-    statuses: dict[str, Counter[str]] = {}
+    statuses: dict[str, Counter[str]] = {one.label: Counter() for one in operations}
     faults: list[dict[str, Any]] = []
-    for operation in operations:
-        count = statuses[operation.label] = Counter()
-        for case in _requests(operation, share, rng):
-            status = _ask(case)
-            count[status] += 1
-            if not status.isdecimal() or int(status) >= 500:
-                found = {"operation": operation.label, "status": status, "curl": _shown(case)}
-                faults.append(found)
+    asked = 0
+    while asked < examples:
+        share = max(1, -(-(examples - asked) // (3 * posts)))
+        for operation in operations:
+            for case in _requests(operation, share, rng):
+                status = _ask(case)
+                asked += 1
+                statuses[operation.label][status] += 1
+                if not status.isdecimal() or int(status) >= 500:
+                    found = {"operation": operation.label, "status": status, "curl": _shown(case)}
+                    faults.append(found)
     return {
-        "asked": sum(sum(count.values()) for count in statuses.values()),
+        "asked": asked,
         "statuses": {label: dict(count) for label, count in statuses.items()},
         "faults": faults[:20],
     }
