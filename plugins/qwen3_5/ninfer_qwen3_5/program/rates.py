@@ -31,8 +31,9 @@ class Rates:
 
 def measured(transfers: Transfers, state: ModelState, scratch: int) -> Rates:
     """Move one state image each way: between ``scratch``, a slot that is never allocated, and the
-    beginning of the host memory, which holds nothing yet. The best of a few times, of whole
-    transfers as a restore makes them."""
+    beginning of the host memory, which holds nothing yet; and from slot 0 to ``scratch``, since a
+    copy onto itself moves nothing. The best of a few times, of whole transfers as a restore makes
+    them."""
     size = transfers.slot_bytes
     if size > transfers.host_bytes:
         return Rates()
@@ -40,7 +41,7 @@ def measured(transfers: Transfers, state: ModelState, scratch: int) -> Rates:
     return Rates(
         load=size / _best(transfers.lane_in, lambda: transfers.load(scratch, (), extents)),
         save=size / _best(transfers.lane_out, lambda: transfers.save(scratch, (), extents)),
-        copy=size / _best(transfers.compute, lambda: state.copy_slot(scratch, scratch)),
+        copy=size / _best(transfers.compute, lambda: state.copy_slot(0, scratch)),
     )
 
 
