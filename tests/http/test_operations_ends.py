@@ -61,7 +61,7 @@ def test_a_dead_engine_ends_every_stream_with_an_error(lasting):
     for answer in answers:
         with answer:
             *_, failure, closing, rest = answer.read().decode().split("\n\n")
-        error = json.loads(failure.removeprefix("data: "))["error"]
+        error = json.loads(failure.strip().removeprefix("data: "))["error"]
         assert error["code"] == "service_unavailable"
         assert "SIGKILL" in error["message"]
         assert (closing, rest) == ("data: [DONE]", "")
