@@ -46,21 +46,24 @@ PLAIN = {
         (32, 128, 1, 2, 5), (64, 128, 1, 2, 4),
     ],
     "fp8": [
-        (16, 512, 4, 4, 3), (32, 256, 4, 4, 4), (16, 256, 4, 4, 5), (32, 512, 4, 4, 3),
-        (16, 1024, 8, 8, 3), (32, 512, 8, 8, 3), (64, 256, 4, 4, 3), (64, 128, 1, 2, 5),
-        (64, 256, 4, 8, 4),
+        (16, 512, 4, 4, 3), (16, 256, 4, 4, 5), (32, 512, 4, 4, 3), (64, 128, 1, 2, 5),
     ],
     "q4": [
-        (32, 512, 8, 4, 3), (32, 256, 4, 4, 5), (16, 512, 8, 4, 4), (32, 512, 8, 8, 4),
-        (16, 512, 8, 8, 4), (64, 256, 4, 4, 4), (64, 512, 8, 8, 3), (64, 512, 8, 4, 3),
+        (32, 256, 4, 4, 5), (32, 512, 8, 4, 3), (64, 256, 4, 4, 4), (64, 128, 2, 2, 6),
+        (64, 512, 8, 8, 3), (16, 512, 8, 4, 4),
     ],
 }  # fmt: skip
 """Rows, columns, groups, warps and stages to try for every weight."""
 
 FEW_ROWS = 6000
-"""Up to so many rows, parts of the columns are tried too: of the first shapes, so many."""
+"""Up to so many rows, parts of the columns are tried too."""
 
-PARTS = [(0, 2), (0, 4), (1, 2), (1, 4)]
+PARTS = {
+    "bf16": [(0, 2), (0, 4), (1, 2), (1, 4)],
+    "fp8": [],
+    "q4": [(0, 2), (0, 4), (1, 2), (1, 4), (2, 4), (3, 4)],
+}
+"""Places in the list of shapes, and parts."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,12 @@ class Case:
         if self.fusion == "swiglu" and self.kind == "bf16":
             shapes = [shape for shape in shapes if shape[0] <= 32]
         # Quantised weights are decoded in registers, which their first step would take.
-        begin = (2, True) if self.kind == "bf16" else (4, False)
+        begin = (2, self.kind == "bf16")
         found = [Tile(r, k, g, 1, warps, stages, *begin) for r, k, g, warps, stages in shapes]
         if self.rows <= FEW_ROWS:
             # The largest tiles leave most of the machine idle there.
             found = [tile for tile in found if tile.block_r <= 32][:5]
-            for place, split in PARTS:
+            for place, split in PARTS[self.kind]:
                 r, k, g, warps, stages = shapes[place]
                 found.append(Tile(r, k, g, split, warps, stages, *begin))
         return found
@@ -139,7 +142,7 @@ def planes(kind: str, rows: int, columns: int) -> dict[str, tuple[tuple[int, ...
         },
         "q4": {
             "codes": ((rows, padded // 2), torch.uint8),
-            "scales": ((rows, padded // 64), torch.float16),
+            "scales": ((padded // 64, rows), torch.float16),
         },
     }[kind]  # fmt: skip
 
@@ -169,12 +172,13 @@ def operands_of(case: Case, weight: WeightMatrix) -> Operands:
 
 def dense(weight: WeightMatrix, rows: slice) -> Tensor:
     """float64 of some rows."""
-    held = {name: plane[rows] for name, plane in weight.planes.items()}
+    held = {name: plane[rows] for name, plane in weight.planes.items() if name != "scales"}
     if weight.format == "bf16":
         return held["weight"].double()
     if "fp8" in weight.format:
-        return held["codes"].float().double() * held["scales"].double()[:, None]
-    return decode_grouped(held["codes"], held["scales"], weight.columns).double()
+        return held["codes"].float().double() * weight.planes["scales"][rows].double()[:, None]
+    scales = weight.planes["scales"][:, rows].t().contiguous()
+    return decode_grouped(held["codes"], scales, weight.columns).double()
 
 
 def oracle(case: Case, operands: Operands) -> Tensor:

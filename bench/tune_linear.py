@@ -4,11 +4,12 @@ Usage: python bench/tune_linear.py [--models 0.8B 4B 9B 27B] [--formats bf16 fp8
        [--every]
 
 For each weight of the published models, fused as a decode round runs it, a few ways to cut the
-product are timed for one activation row in CUDA graphs, over copies of the weight that together do
-not fit the L2 cache. The fastest whose results are right, and whose bits of a row are the same in
-every company, is written to FILE (``tiles.json`` of the backend when left out; entries of other
-shapes stay). Prints a line for each weight: the choice, its time, and its share of what a kernel
-that only reads reaches in the same run. Kernels are compiled beforehand in parallel processes.
+product are timed for one and for eight activation rows in CUDA graphs, over copies of the weight
+that together do not fit the L2 cache. The one with the least sum of both times whose results are
+right, and whose bits of a row are the same in every company, is written to FILE (``tiles.json`` of
+the backend when left out; entries of other shapes stay). Prints a line for each weight: the choice,
+its time, and its share of what a kernel that only reads reaches in the same run. Kernels are
+compiled beforehand in parallel processes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from _products import FORMATS, MODELS, Case, Pools, blank, cases, fault, operands_of, use
@@ -34,6 +35,15 @@ from ninfer_ops_triton.bench.bandwidth import read_bandwidth
 from ninfer_ops_triton.tiles import Tile
 
 TABLE = Path(tiles.__file__).with_name("tiles.json")
+COUNTS = (1, 8)
+"""Activation rows that a choice is timed for."""
+
+
+class Timed(NamedTuple):
+    """Seconds of a tile for each of COUNTS."""
+
+    times: tuple[float, ...]
+    tile: Tile
 
 
 def compile_one(job: tuple[Case, Tile, int]) -> str | None:
@@ -108,32 +118,36 @@ def measure(case: Case, copies: list[WeightMatrix], count: int) -> float:
     return best_time(enqueue, launches)
 
 
-def timed(case: Case, copies: list[WeightMatrix], among: list[Tile]) -> list[tuple[float, Tile]]:
+def timed(case: Case, copies: list[WeightMatrix], among: list[Tile]) -> list[Timed]:
     """Those that run, the fastest first."""
     found = []
     for tile in among:
         use(tile)
         try:
-            found.append((measure(case, copies, 1), tile))
+            found.append(Timed(tuple(measure(case, copies, count) for count in COUNTS), tile))
         except Exception as error:
             print(f"  {tile}: {type(error).__name__}: {str(error)[-200:]}", flush=True)
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(found, key=together)
 
 
-def varied(kind: str, found: list[tuple[float, Tile]]) -> list[Tile]:
+def together(entry: Timed) -> float:
+    return sum(entry.times)
+
+
+def varied(kind: str, found: list[Timed]) -> list[Tile]:
     """The fastest with other ways to begin before its inputs are there, and quantised ones with
     fewer registers."""
-    ways = [(0, True), (4, True), (0, False), (2, False), (4, False), (8, False)]
+    ways = [(0, True), (4, True), (0, False), (4, False)]
     tried = []
     for _, tile in found[:1]:
         others = [replace(tile, ahead=ahead, early=early) for ahead, early in ways]
         if kind != "bf16":
-            others += [replace(tile, registers=count) for count in (64, 80, 104)]
+            others += [replace(tile, registers=count) for count in (64, 104)]
         tried += [other for other in others if other != tile]
     return tried
 
 
-def settle(case: Case, copies: list[WeightMatrix], found: list[tuple[float, Tile]]) -> Tile | None:
+def settle(case: Case, copies: list[WeightMatrix], found: list[Timed]) -> Tile | None:
     """The fastest that is right."""
     operands = operands_of(case, copies[0])
     for _, tile in found:
@@ -149,6 +163,11 @@ def described(tile: Tile) -> str:
     shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
              tile.ahead, "early" if tile.early else "late", tile.registers)  # fmt: skip
     return str(shape)
+
+
+def candidate(entry: Timed) -> str:
+    times = " + ".join(f"{t * 1e6:.2f}" for t in entry.times)
+    return f"  {times} us {described(entry.tile)}\n"
 
 
 def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str:
@@ -183,26 +202,30 @@ def main() -> None:
     chosen: dict[str, Tile] = {}
     capability = torch.cuda.get_device_capability()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        compile_all(pool, [(case, tile, 1) for case in wanted for tile in case.candidates()])
+        compile_all(pool, [
+            (case, tile, count)
+            for case in wanted for tile in case.candidates() for count in COUNTS
+        ])  # fmt: skip
         peak = bandwidth()
         print(f"{torch.cuda.get_device_name()}, reading alone {peak / 1e9:.0f} GB/s", flush=True)
         pools = Pools()
         times = {case: timed(case, pools.copies(case), case.candidates()) for case in wanted}
-        compile_all(
-            pool, [(case, tile, 1) for case in wanted for tile in varied(case.kind, times[case])]
-        )
+        compile_all(pool, [
+            (case, tile, count)
+            for case in wanted for tile in varied(case.kind, times[case]) for count in COUNTS
+        ])  # fmt: skip
         for case, found in times.items():
             found += timed(case, pools.copies(case), varied(case.kind, found))
-            found.sort(key=lambda pair: pair[0])
+            found.sort(key=together)
         compile_all(pool, [
             (case, tile, count) for case, found in times.items()
-            for _, tile in found[:1] for count in (5, 9, 17)
+            for _, tile in found[:1] for count in (9, 17)
         ])  # fmt: skip
     for case, found in times.items():
         copies = pools.copies(case)
         tile = settle(case, copies, found)
         if options.every:
-            print("".join(f"  {t * 1e6:.2f} us {described(of)}\n" for t, of in found), end="")
+            print("".join(map(candidate, found)), end="")
         if tile is not None:
             key = tiles.table_key(case.fusion, case.kind, case.rows, case.columns, capability)
             chosen[key] = tile

@@ -8,17 +8,19 @@ from unittest.mock import patch
 
 import torch
 from harness import Operands
-from matrices import EPS, FORMATS, cuts
+from matrices import EPS, cuts
 
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_ops_triton import heads, linear, norm, prefill_linear, tiles
 from ninfer_ops_triton.streams import open_stream
+from ninfer_ops_triton.weights import KINDS
 
 VOCABULARY, ADDRESSABLE = 248_320, 248_077
 GEOMETRY = {"0.8B": (1024, 16, 8, 2, 3584), "27B": (5120, 48, 24, 4, 17408)}
 """Hidden size, value heads, heads, KV heads, intermediate size."""
 
 operands = Operands(device="meta")
+PREPARED = {kind: name for name, kind in KINDS.items()}
 
 
 def weight(format_: str, rows: int, columns: int) -> WeightMatrix:
@@ -29,9 +31,9 @@ def weight(format_: str, rows: int, columns: int) -> WeightMatrix:
         "fp8_e4m3fn_row_bf16": {
             "codes": ((rows, columns), torch.float8_e4m3fn), "scales": ((rows,), torch.bfloat16),
         },
-        "q4_g64_fp16": {
+        "triton.q4_g64_fp16": {
             "codes": ((rows, padded // 2), torch.uint8),
-            "scales": ((rows, padded // 64), torch.float16),
+            "scales": ((padded // 64, rows), torch.float16),
         },
     }[format_]  # fmt: skip
     made = {name: operands.empty(*shape, dtype=dtype) for name, (shape, dtype) in planes.items()}
@@ -66,7 +68,7 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
 def cut(kind: str, name: str, columns: int, count: int) -> None:
     """Every fusion of a format, cut as a test does it."""
     scale, values = operands.empty(columns), x(count, columns)
-    narrow, wide = (weight(FORMATS[kind], rows, columns) for rows in (40, 80))
+    narrow, wide = (weight(PREPARED[kind], rows, columns) for rows in (40, 80))
     stream, into = open_stream(values, scale), open_stream(x(count, 40), operands.empty(40))
     with patch.object(tiles, "choose", lambda *shape: cuts(kind)[name]):
         linear.linear_decode(values, narrow)
@@ -78,7 +80,7 @@ def cut(kind: str, name: str, columns: int, count: int) -> None:
 
 def single_rows() -> None:
     """Weights of one row, which Triton compiles apart."""
-    for format_ in FORMATS.values():
+    for format_ in PREPARED.values():
         linear.linear_decode(x(1, 64), weight(format_, 1, 64))
         stream = open_stream(x(1, 64), operands.empty(64))
         linear.norm_swiglu(stream, EPS, weight(format_, 2, 64))
@@ -98,7 +100,7 @@ def rows_alone() -> None:
         gates = stacked[:, :4096].view(3, 32, 128)
         norm.gated_rms_norm(operands.empty(3, 32, 128), gates, operands.empty(128), EPS)
     ids = operands.empty(5, dtype=torch.int32)
-    for format_ in FORMATS.values():
+    for format_ in PREPARED.values():
         table = weight(format_, VOCABULARY, 1024)
         linear.embedding(ids, table)
         if format_ != "bf16":
@@ -111,12 +113,12 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "single rows": single_rows,
     **{
         f"decode {kind} {model}": partial(decode_route, format_, model, counts)
-        for kind, format_ in FORMATS.items()
+        for kind, format_ in PREPARED.items()
         for model, counts in {"0.8B": (1,), "27B": (32,)}.items()
     },
     **{
         f"cut {kind} {name}": partial(cut, kind, name, columns, count)
-        for kind in FORMATS
+        for kind in PREPARED
         for name, columns, count in (("one", 512, 1), ("parts", 400, 9))
     },
 }

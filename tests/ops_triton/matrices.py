@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_ops_triton.tiles import Tile
+from ninfer_ops_triton.weights import prepare_linear
 
 FORMATS = {"bf16": "bf16", "fp8": "fp8_e4m3fn_row_bf16", "q4": "q4_g64_fp16"}
 EPS = 1e-6
@@ -25,7 +26,16 @@ def cuts(kind: str) -> dict[str, Tile]:
 
 
 def matrix(operands: Operands, kind: str, rows: int, columns: int) -> tuple[WeightMatrix, Tensor]:
-    """A weight and its float64 values [rows, columns] on the CPU, about columns^-1/2 in size."""
+    """A prepared weight and its float64 values [rows, columns] on the CPU, about columns^-1/2 in
+    size."""
+    weight, values = stored_matrix(operands, kind, rows, columns)
+    return prepare_linear(weight), values
+
+
+def stored_matrix(
+    operands: Operands, kind: str, rows: int, columns: int
+) -> tuple[WeightMatrix, Tensor]:
+    """As :func:`matrix`, with the planes of an artifact."""
     size = columns**-0.5
     if kind == "bf16":
         plane = operands.normal(rows, columns, dtype=torch.bfloat16, scale=size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from harness import assert_close_to_oracle
-from matrices import FORMATS, matrix
+from matrices import FORMATS, matrix, stored_matrix
 
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.errors import OpError
@@ -94,12 +94,26 @@ def test_questions_that_do_not_fit_are_refused(operands, addressable, targets, t
 
 
 class TestPrepare:
-    def test_a_weight_is_returned_as_it_is(self, operands, kind):
+    def test_a_prepared_weight_is_returned_as_it_is(self, operands, kind):
         weight, _ = matrix(operands, kind, 9, 65)
         assert weights.prepare_linear(weight) is weight
 
+    def test_scales_of_groups_are_turned_where_they_are(self, operands):
+        stored, _ = stored_matrix(operands, "q4", 9, 300)
+        plane = stored.planes["scales"]
+        before = plane.clone()
+        prepared = weights.prepare_linear(stored)
+        scales = prepared.planes["scales"]
+        assert prepared.planes["codes"] is stored.planes["codes"]
+        assert scales.is_contiguous()
+        assert torch.equal(scales, before.t())
+        if plane.is_cuda:
+            assert scales.data_ptr() == plane.data_ptr()
+        else:
+            assert torch.equal(plane, before)
+
     def altered(self, operands, kind, name, change):
-        weight, _ = matrix(operands, kind, 8, 128)
+        weight, _ = stored_matrix(operands, kind, 8, 128)
         planes = {**weight.planes, name: change(weight.planes[name])}
         kept = {key: plane for key, plane in planes.items() if plane is not None}
         return WeightMatrix(weight.format, 8, 128, kept)
@@ -116,7 +130,7 @@ class TestPrepare:
             ("fp8", "codes", lambda p: None, "'codes'.*missing"),
             ("q4", "codes", lambda p: p[:, :-1].contiguous(), r"\[8, 63\].*\[8, 64\]"),
             ("q4", "scales", lambda p: p.t().contiguous().t(), "not contiguous"),
-            ("q4", "scales", lambda p: p.new_zeros(17)[1:].view(8, 2), "multiple of 8 bytes"),
+            ("q4", "codes", lambda p: p.new_zeros(513)[1:].view(8, 64), "multiple of 2 bytes"),
         ],
     )
     def test_planes_that_do_not_fit_are_refused(self, operands, kind, name, change, message):

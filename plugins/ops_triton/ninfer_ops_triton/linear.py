@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ninfer_core.artifact.formats import Q4_GROUPS
 from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import tiles, workspace
 from ninfer_ops_triton.kernels.embedding import embedding_kernel
 from ninfer_ops_triton.kernels.gemv import product_kernel
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
-from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear
+from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear, scale_steps
 
 FEW_ROWS = 8
 """Up to so many activation rows a tile's limit of registers holds."""
@@ -30,7 +31,7 @@ def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
     Not a dependent launch: it starts once all earlier kernels are done, and with it a forward pass
     begins, so that what was settled before may be read by any later kernel at any time.
     """
-    kind = kind_of(table)
+    kind = "q4" if table.format == Q4_GROUPS.name else kind_of(table)
     if ids.ndim != 1 or ids.dtype not in (torch.int32, torch.int64):
         raise OpError(f"ids is {ids.dtype}{list(ids.shape)}; it must be torch.int32[T]")
     codes, scales = codes_and_scales(table)
@@ -39,7 +40,7 @@ def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
         launch(
             embedding_kernel, (ids.shape[0], cdiv(table.columns, _EMBEDDED)),
             ids.contiguous(), codes, scales, out, table.columns, codes.shape[1],
-            scales.shape[1] if kind == "q4" else 1,
+            *scale_steps(table),
             dependent=False, FORMAT=kind, BLOCK=_EMBEDDED,
         )  # fmt: skip
     return out
@@ -125,13 +126,14 @@ def product(
         x, codes, scales, x if squares is None else squares, x if residual is None else residual,
         after.scale, out, after.scaled, after.squares, partials, counters,
         x.shape[0], out_rows, live_rows, weight.columns, x.shape[1],
-        codes.shape[1] * codes.itemsize, scales.shape[1] if kind == "q4" else 1, parts, eps,
+        codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1, parts, eps,
         warps=tile.warps, stages=tile.stages, dependent=True,
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, EVEN_K=x.shape[1] % tile.block_k == 0,
-        ONE=kind != "bf16" and x.shape[0] == 1, **limits,
+        ONE=kind != "bf16" and x.shape[0] == 1,
+        PAIRS=out_rows % 2 == 0 and scales.data_ptr() % 4 == 0, **limits,
     )  # fmt: skip
     return out
 

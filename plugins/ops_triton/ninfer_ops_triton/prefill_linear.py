@@ -18,7 +18,7 @@ from ninfer_ops_triton.kernels.widen import widen_kernel
 from ninfer_ops_triton.launch import cdiv, launch
 from ninfer_ops_triton.linear import check_rows
 from ninfer_ops_triton.sampling import logprobs
-from ninfer_ops_triton.weights import codes_and_scales, kind_of
+from ninfer_ops_triton.weights import codes_and_scales, kind_of, scale_steps
 
 WIDENED = 1 << 24
 """Elements of a widened block: 32 MiB."""
@@ -95,7 +95,7 @@ def widened_blocks(weight: WeightMatrix, rows: int) -> Iterator[tuple[int, int, 
         launch(
             widen_kernel, (cdiv(last - first, _TILE[0]), cdiv(columns, _TILE[1])),
             codes, scales, buffer, first, last, columns, codes.shape[1],
-            scales.shape[1] if kind == "q4" else 1,
+            *scale_steps(weight),
             FORMAT=kind, BLOCK_R=_TILE[0], BLOCK_K=_TILE[1],
         )  # fmt: skip
         yield first, last, buffer[: last - first]

@@ -12,11 +12,12 @@ from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependen
 def embedding_kernel(
     ids,  # i32 or i64 [T]
     codes,  # [rows, row_codes]
-    scales,  # bf16 [rows] (FP8), fp16 [rows, row_groups] (Q4)
+    scales,  # bf16 [rows] (FP8), or fp16 of each row and group of 64 (Q4)
     out,  # bf16 [T, columns]
     columns,
     row_codes,
-    row_groups,
+    scale_row,  # from a row's scales to the next row's
+    scale_group,  # from a group's scales to the next group's
     FORMAT: tl.constexpr,
     BLOCK: tl.constexpr,
     INTERPRET: tl.constexpr,
@@ -36,6 +37,7 @@ def embedding_kernel(
     else:
         packed = tl.load(codes + row * row_codes + k // 2, mask=there, other=0).to(tl.int32)
         numbers = wide((((packed >> (k % 2 * 4)) & 15) ^ 8) - 8)
-        step = wide(tl.load(scales + row * row_groups + k // 64, mask=there, other=0.0))
+        place = row * scale_row + (k // 64).to(tl.int64) * scale_group
+        step = wide(tl.load(scales + place, mask=there, other=0.0))
         values = narrow(numbers * step, tl.bfloat16, INTERPRET)
     tl.store(out + t * columns + k, values, mask=there)

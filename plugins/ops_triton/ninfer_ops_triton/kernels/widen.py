@@ -11,13 +11,14 @@ from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependen
 @triton.jit
 def widen_kernel(
     codes,  # [rows, row_codes]
-    scales,  # bf16 [rows] (FP8), fp16 [rows, row_groups] (Q4)
+    scales,  # bf16 [rows] (FP8), or fp16 of each row and group of 64 (Q4)
     out,  # bf16 [last - first, columns]
     first,
     last,
     columns,
     row_codes,
-    row_groups,
+    scale_row,  # from a row's scales to the next row's
+    scale_group,  # from a group's scales to the next group's
     FORMAT: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -38,7 +39,8 @@ def widen_kernel(
         j = tl.program_id(1) * HALF + tl.arange(0, HALF)[None, :]
         whole = (r < last) & (j < row_codes)
         packed = tl.load(codes + row * row_codes + j, mask=whole, other=0).to(tl.int32)
-        step = wide(tl.load(scales + row * row_groups + j // 32, mask=whole, other=0.0))
+        at = row * scale_row + (j // 32).to(tl.int64) * scale_group
+        step = wide(tl.load(scales + at, mask=whole, other=0.0))
         even = wide(((packed & 15) ^ 8) - 8) * step
         odd = wide(((packed >> 4) ^ 8) - 8) * step
         values = tl.interleave(even, odd)

@@ -1,0 +1,132 @@
+"""Tiles of the decode products: loads, products, and groups of columns side by side.
+
+A step's tiles have an axis of ``G`` groups before the others, but for one group, where they have
+none.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def activations(
+    x_rows, k, present, columns, G: tl.constexpr, EVEN_K: tl.constexpr, ONE: tl.constexpr
+):
+    """A tile [W, N] or [G, W, N], or [W, 1] or [G, W, 1] (ONE); rows and columns that are not there
+    are 0."""
+    down = down_columns(k, G)
+    if ONE and EVEN_K:
+        tile = tl.load(x_rows + down)
+    else:
+        there = present if EVEN_K else present & (down < columns)
+        tile = tl.load(x_rows + down, mask=there, other=0)
+    return tile
+
+
+@triton.jit
+def side_by_side(x, N: tl.constexpr):
+    """[W, 1] or [G, W, 1] to N equal columns; N columns as they are."""
+    if x.shape[-1] != N:
+        if len(x.shape) == 2:
+            x = tl.broadcast_to(x, [x.shape[0], N])
+        else:
+            x = tl.broadcast_to(x, [x.shape[0], x.shape[1], N])
+    return x
+
+
+@triton.jit
+def kept(tile, INTERPRET: tl.constexpr):
+    """The tile itself, in registers up to here: the compiler would store what a product takes to
+    shared memory as soon as it is loaded, and so wait for it there."""
+    if not INTERPRET:
+        kind: tl.constexpr = tile.dtype
+        if kind.primitive_bitwidth == 64:
+            raw = tl.inline_asm_elementwise(
+                "mov.b64 $0, $1;", "=l,l", [tile], dtype=tl.uint64, is_pure=False, pack=1
+            )
+        elif kind.primitive_bitwidth == 32:
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [tile], dtype=tl.uint32, is_pure=False, pack=1
+            )
+        elif kind.primitive_bitwidth == 16:
+            raw = tile.to(tl.int16, bitcast=True)
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [raw], dtype=tl.int16, is_pure=False, pack=2
+            )
+        else:
+            raw = tile.to(tl.int8, bitcast=True)
+            raw = tl.inline_asm_elementwise(
+                "mov.b32 $0, $1;", "=r,r", [raw], dtype=tl.int8, is_pure=False, pack=4
+            )
+        tile = raw.to(kind, bitcast=True)
+    return tile
+
+
+@triton.jit
+def chain_dot(a, b, acc, INTERPRET: tl.constexpr):
+    """``acc + a @ b``. The interpreter's product chooses its order by the shape; in fp64 that does
+    not show."""
+    if INTERPRET:
+        acc += tl.dot(a.to(tl.float64), b.to(tl.float64), out_dtype=tl.float64).to(tl.float32)
+    else:
+        acc = tl.dot(a, b, acc)
+    return acc
+
+
+@triton.jit
+def long(number):
+    """As i64; an argument that is 1 is a constant and has no type of its own."""
+    return tl.zeros([], tl.int64) + number
+
+
+@triton.jit
+def zeros(ROWS: tl.constexpr, N: tl.constexpr, G: tl.constexpr):
+    return tl.zeros([ROWS, N] if G == 1 else [G, ROWS, N], tl.float32)
+
+
+@triton.jit
+def folded(sums, G: tl.constexpr):
+    """[G, A, B] to [A, B]: halves are added until one is left, so that the order is this one in
+    any layout."""
+    if G > 1:
+        ROWS: tl.constexpr = sums.shape[1]
+        N: tl.constexpr = sums.shape[2]
+        if G == 8:
+            sums = tl.sum(tl.reshape(sums, [2, 4, ROWS, N]), axis=0)
+        if G >= 4:
+            sums = tl.sum(tl.reshape(sums, [2, 2, ROWS, N]), axis=0)
+        sums = tl.sum(sums, axis=0)
+    return sums
+
+
+@triton.jit
+def group_columns(G: tl.constexpr, W: tl.constexpr):
+    """Columns of a step: [W], or [G, W]."""
+    columns = tl.arange(0, W)
+    if G > 1:
+        columns = tl.arange(0, G)[:, None] * W + columns[None, :]
+    return columns
+
+
+@triton.jit
+def across_rows(k, G: tl.constexpr):
+    """Columns along the last axis of a weight tile."""
+    return k[None, :] if G == 1 else k[:, None, :]
+
+
+@triton.jit
+def down_columns(k, G: tl.constexpr):
+    """Columns along the first axis, or the second of three, of an activation tile."""
+    return k[:, None] if G == 1 else k[:, :, None]
+
+
+@triton.jit
+def as_rows(values, G: tl.constexpr):
+    return values[:, None] if G == 1 else values[None, :, None]
+
+
+@triton.jit
+def as_columns(values, G: tl.constexpr):
+    return values[None, :] if G == 1 else values[None, None, :]
