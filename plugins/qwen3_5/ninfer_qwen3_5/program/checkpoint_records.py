@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ninfer_core.contract.checkpoints import Tier
+from ninfer_core.contract.resources import SequenceHandle
 from ninfer_core.store.histories import History
 from ninfer_core.store.host_arena import Extent
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.program.identity import ExecutedPrefix
 from ninfer_qwen3_5.program.provenance import Trail
 from ninfer_qwen3_5.program.sequence import Health
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOf:
+    """The plan to make a checkpoint of a resident sequence."""
+
+    sequence: SequenceHandle
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from ninfer_core.contract.checkpoints import (
@@ -31,23 +30,18 @@ from ninfer_core.store.handles import Handle, HandleTable
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.binding import Binder
+from ninfer_qwen3_5.program.checkpoint_records import CaptureOf
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
 from ninfer_qwen3_5.program.copying import Mover
 from ninfer_qwen3_5.program.demoting import Demoting, DemotionOf
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.immediate import ImmediateTransaction
+from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.restoring import Restoring
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.snapshots import SnapshotOf, Snapshots, is_snapshot
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
 from ninfer_qwen3_5.program.units import Units
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureOf:
-    """The plan to make a checkpoint of a resident sequence."""
-
-    sequence: SequenceHandle
 
 
 class Contexts:
@@ -63,6 +57,7 @@ class Contexts:
         state: ModelState,
         units: Units,
         chunk: int,
+        reach: Reach,
         keeps: bool = False,
         host: HostTier | None = None,
     ) -> None:
@@ -72,7 +67,7 @@ class Contexts:
         self._tier = host
         self._mover = Mover(stores)
         self.checkpoints = Checkpoints(stores, state, host)
-        self._binder = Binder(stores, state, self.checkpoints, chunk, keeps)
+        self._binder = Binder(stores, state, self.checkpoints, chunk, reach, keeps)
         self._open = False
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle
