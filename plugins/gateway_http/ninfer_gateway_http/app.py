@@ -19,6 +19,8 @@ from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.metrics import router as metrics
 from ninfer_gateway_http.middleware import ApiKey, BodyLimit, HeaderLimit
 from ninfer_gateway_http.models import router as models
+from ninfer_gateway_http.page import chat_page
+from ninfer_gateway_http.page import router as page
 from ninfer_gateway_http.request_log import RequestLog
 from ninfer_gateway_http.responses.routes import router as responses
 from ninfer_gateway_http.settings import ServerSettings
@@ -41,6 +43,7 @@ def create_app(engine: EngineLike, settings: ServerSettings | None = None) -> Fa
     app.include_router(tokens)
     app.include_router(models)
     app.include_router(metrics)
+    app.include_router(page)
     _add_rules(app, settings)
     add_tracing(app, app.state.gateway.name)
     add_failures(app)
@@ -51,7 +54,7 @@ def _add_rules(app: FastAPI, settings: ServerSettings) -> None:
     """From the inside out: what is added last sees a request first."""
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.receive_timeout)
     if settings.api_keys:
-        app.add_middleware(ApiKey, keys=settings.api_keys)
+        app.add_middleware(ApiKey, keys=settings.api_keys, door=chat_page())
     app.add_middleware(HeaderLimit)
     if settings.cors_origins:
         # Outside the key: a browser asks beforehand, without one, whether it may send it.

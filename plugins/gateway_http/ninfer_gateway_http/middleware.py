@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ninfer_gateway_http.anthropic.errors import in_dialect
 from ninfer_gateway_http.errors import ErrorReply
+from ninfer_gateway_http.page import Page
 
 OPEN_PATHS: Final = frozenset({"/health"})
 MAX_HEADERS: Final = 128
@@ -63,16 +65,22 @@ def _too_much(scope: Scope) -> str | None:
 class ApiKey:
     """Lets nobody in without one of ``keys``, as bearer token or ``x-api-key``; /health is open.
 
-    Digests are compared, so that neither the time nor its spread tells of a key or its length.
+    Who asks for the chat page gets it with the refusal: it says nothing of the server, and has a
+    field for the key. Digests are compared, so that no time tells of a key or of its length.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], door: Page) -> None:
         self._app = app
+        self._door = door
         self._digests = tuple(_digest(key.encode()) for key in keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._known(scope):
             await self._app(scope, receive, send)
+            return
+        if scope["path"] == "/" and scope["method"] == "GET":
+            headers = {**self._door.headers, "www-authenticate": "Bearer"}
+            await Response(self._door.body, 401, headers)(scope, receive, send)
             return
         refusal = ErrorReply(
             status=401,
