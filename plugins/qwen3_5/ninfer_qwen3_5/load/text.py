@@ -50,12 +50,14 @@ def text_parameters(
     source: ParameterSource, config: TextConfig, ops: Ops, residence: Residence = HOST
 ) -> TextParameters:
     """All text parameters of ``source``, prepared for ``ops`` where ``residence`` puts them."""
-    return _TextLoader(source, config, ops, residence).load()
+    return TextLoader(source, config, ops, residence).load()
 
 
-class _TextLoader:
+class TextLoader:
+    """Takes parameters from a source, whole or part by part."""
+
     def __init__(
-        self, source: ParameterSource, config: TextConfig, ops: Ops, residence: Residence
+        self, source: ParameterSource, config: TextConfig, ops: Ops, residence: Residence = HOST
     ) -> None:
         self.config = config
         self._source = source
@@ -69,8 +71,11 @@ class _TextLoader:
         axes = interleaved_axes(config.mrope_section)
         return TextParameters(
             embedding=embedding,
-            layers=tuple(self._layer(index) for index in range(config.num_hidden_layers)),
-            final_scale=self._scale("text.norm.weight", (config.hidden_size,)),
+            layers=tuple(
+                self.layer(f"text.layers.{index}.", full=kind == FULL_ATTENTION)
+                for index, kind in enumerate(config.layer_types)
+            ),
+            final_scale=self.scale("text.norm.weight", (config.hidden_size,)),
             head=head,
             inverse_frequencies=self._residence.vector("inverse_frequencies", frequencies),
             rope_axes=self._residence.vector("rope_axes", axes),
@@ -88,25 +93,24 @@ class _TextLoader:
         head = embedding if other is stored else self._prepared(f"text.{head_name}", other)
         return embedding, head
 
-    def _layer(self, index: int) -> LayerParameters:
-        prefix = f"text.layers.{index}."
-        full = self.config.layer_types[index] == FULL_ATTENTION
+    def layer(self, prefix: str, *, full: bool) -> LayerParameters:
+        """A decoder layer; ``full`` chooses its mixer."""
         shapes = layer_shapes(self.config, full=full)
         return LayerParameters(
             input_scale=self._scale_of(prefix, shapes, "input_layernorm"),
             mixer=self._attention(prefix, shapes) if full else self._gdn(prefix, shapes),
             post_scale=self._scale_of(prefix, shapes, "post_attention_layernorm"),
             mlp=MlpParameters(
-                inputs=self._stack(prefix, shapes, "mlp.", ("gate_proj", "up_proj"), FFN_INPUT),
-                output=self._stack(prefix, shapes, "mlp.", ("down_proj",), FFN_INNER),
+                inputs=self._block(prefix, shapes, "mlp.", ("gate_proj", "up_proj"), FFN_INPUT),
+                output=self._block(prefix, shapes, "mlp.", ("down_proj",), FFN_INNER),
             ),
         )
 
     def _attention(self, prefix: str, shapes: Shapes) -> AttentionParameters:
         block, inputs = "self_attn.", ("q_proj", "k_proj", "v_proj")
         return AttentionParameters(
-            inputs=self._stack(prefix, shapes, block, inputs, MIXER_INPUT),
-            output=self._stack(prefix, shapes, block, ("o_proj",), MIXER_OUTPUT),
+            inputs=self._block(prefix, shapes, block, inputs, MIXER_INPUT),
+            output=self._block(prefix, shapes, block, ("o_proj",), MIXER_OUTPUT),
             q_scale=self._scale_of(prefix, shapes, "self_attn.q_norm"),
             k_scale=self._scale_of(prefix, shapes, "self_attn.k_norm"),
         )
@@ -120,29 +124,32 @@ class _TextLoader:
         taps = self._source.vector(prefix + conv, shapes[conv]).squeeze(1).t().contiguous()
         decay_rate = self._source.vector(prefix + decay, shapes[decay]).exp()
         return GdnParameters(
-            inputs=self._stack(prefix, shapes, block, inputs, MIXER_INPUT),
-            output=self._stack(prefix, shapes, block, ("out_proj",), MIXER_OUTPUT),
+            inputs=self._block(prefix, shapes, block, inputs, MIXER_INPUT),
+            output=self._block(prefix, shapes, block, ("out_proj",), MIXER_OUTPUT),
             conv=self._residence.vector(prefix + conv, taps),
             decay_rate=self._residence.vector(prefix + decay, decay_rate),
             dt_bias=self._vector(prefix + dt_bias, shapes[dt_bias]),
             norm_scale=self._vector(prefix + norm, shapes[norm]),
         )
 
-    def _stack(
+    def stack(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+        """One matrix, several stacked by rows, placed in the form that the ops multiply by."""
+        stored = self._source.matrix(prefix, shapes, use)
+        return self._prepared(" + ".join(prefix + name for name in shapes), stored)
+
+    def _block(
         self, prefix: str, shapes: Shapes, block: str, parts: tuple[str, ...], use: str
     ) -> WeightMatrix:
-        """One matrix, several stacked by rows, placed in the form that the ops multiply by."""
         names = [f"{block}{part}.weight" for part in parts]
-        stored = self._source.matrix(prefix, {name: shapes[name] for name in names}, use)
-        return self._prepared(" + ".join(prefix + name for name in names), stored)
+        return self.stack(prefix, {name: shapes[name] for name in names}, use)
 
     def _prepared(self, name: str, stored: WeightMatrix) -> WeightMatrix:
         return self._ops.prepare_linear(self._residence.matrix(name, stored))
 
     def _scale_of(self, prefix: str, shapes: Shapes, norm: str) -> Tensor:
-        return self._scale(f"{prefix}{norm}.weight", shapes[f"{norm}.weight"])
+        return self.scale(f"{prefix}{norm}.weight", shapes[f"{norm}.weight"])
 
-    def _scale(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
+    def scale(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """``1 + w``: every norm of this family but the gated one is zero-centred."""
         return self._residence.vector(parameter, 1.0 + self._source.vector(parameter, shape))
 

@@ -1,8 +1,9 @@
-"""The two ways through a layer: many tokens of one sequence, or one token of several.
+"""The ways through a layer: many tokens of one sequence, one token of several, or a few of each.
 
-A route chooses the op of each step; layers call it and stay the same. Both read the committed
-recurrent state and write their outcome into another slot, so that dropping it undoes it: the chunk
-route starts by a copy, the step route writes there directly.
+A route chooses the op of each step; layers call it and stay the same. The first two read the
+committed recurrent state and write their outcome into another slot, so that dropping it undoes it:
+the chunk route starts by a copy, the step route writes there directly. The verify route leaves
+records in place of a state.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 from ninfer_core.ops.contracts.values import (
     AttentionMixer,
     GdnMixer,
+    GdnRecords,
     KvCache,
     Stream,
     WeightMatrix,
 )
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.attention import attention_chunk
-from ninfer_qwen3_5.model.gdn import gdn_chunk
+from ninfer_qwen3_5.model.gdn import gdn_chunk, gdn_verify
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.state import GdnState
 
@@ -114,3 +116,13 @@ class StepRoute:
             self.targets,
             settled=True,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRoute(StepRoute):
+    """W tokens of each of B sequences, to the bit as W steps; what each would do to the state of
+    its slot is recorded. ``targets`` are not used."""
+
+    def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:
+        assert isinstance(state.records, GdnRecords)
+        return gdn_verify(stacked_TN, mixer, state, state.records, self.slots, self.ops)

@@ -35,7 +35,7 @@ class TextModel:
         self.addressable = addressable
         self.parameters = parameters
         self.ops = ops
-        self._mixers = tuple(_mixer(layer.mixer, config) for layer in parameters.layers)
+        self._mixers = tuple(mixer_of(layer.mixer, config) for layer in parameters.layers)
 
     def place(self, rows: PagedRows, positions_3T: Tensor) -> Placement:
         """Rotary tables and cache places of the rows of one call."""
@@ -88,9 +88,10 @@ def _mix(
     return route.recur(stacked_TN, mixer, memory)
 
 
-def _mixer(
+def mixer_of(
     weights: AttentionParameters | GdnParameters, config: TextConfig
 ) -> AttentionMixer | GdnMixer:
+    """What the mixer ops of a layer take."""
     if isinstance(weights, AttentionParameters):
         return AttentionMixer(
             q_scale=weights.q_scale,

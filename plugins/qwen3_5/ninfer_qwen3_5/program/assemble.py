@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
+from ninfer_core.errors import UsageError
 from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import NO_DRAFTS, Drafter, Drafting
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.host_tier import HostTier, open_host_tier
@@ -41,6 +43,7 @@ def generation_program(
     numerics: Numerics | None = None,
     held: ExitStack | None = None,
     prepare: Prepare | None = None,
+    drafting: Drafting | None = None,
 ) -> tuple[TextProgram, Memory]:
     """The Program for serving, and the bytes it holds by purpose.
 
@@ -50,11 +53,14 @@ def generation_program(
     """
     numerics = numerics or Numerics()
     if held is None:
-        return _eager_program(model, budget, device, numerics)
+        return _eager_program(model, budget, device, numerics, drafting)
+    if drafting is not None:
+        raise UsageError("drafts are run on the CPU alone by this version of ninfer-qwen3_5")
     queued = build_queued(model, budget, device, numerics, held, prepare)
     memory = queued.memory | {"weights": weight_bytes(model)}
     limits = _limits(model, budget, queued.units.rounds_ahead)
-    host = _host_tier(model, queued.state, queued.stores, queued.layout, device, numerics, memory)
+    sizes = state_sizes(model.config, numerics)
+    host = _host_tier(model, queued.state, queued.stores, queued.layout, device, sizes, memory)
     program = TextProgram(
         limits, queued.stores, queued.state, queued.units, memory, budget.keep_checkpoints, host
     )
@@ -62,23 +68,30 @@ def generation_program(
 
 
 def _eager_program(
-    model: TextModel, budget: Budget, device: Device, numerics: Numerics
+    model: TextModel,
+    budget: Budget,
+    device: Device,
+    numerics: Numerics,
+    drafting: Drafting | None,
 ) -> tuple[TextProgram, Memory]:
     import torch
 
-    sizes = state_sizes(model.config, numerics)
+    room = NO_DRAFTS if drafting is None else drafting.room
+    sizes = state_sizes(model.config, numerics, room)
     layout = _layout(budget, sizes, device.memory().free)
-    state, arenas = StateBuilder(model.config, layout, device, numerics).build()
+    state, arenas = StateBuilder(model.config, layout, device, numerics, room).build()
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
+    drafter = None if drafting is None else Drafter(drafting, model, state)
     tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
     units = EagerUnits(
-        Executor(model, state, tables),
+        Executor(model, state, tables, drafter),
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
     stores = Stores(layout, tables, sizes.page, sizes.slot, budget.host_bytes)
-    limits, keeps = _limits(model, budget, 0), budget.keep_checkpoints
-    host = _host_tier(model, state, stores, layout, device, numerics, memory)
+    drafts = 0 if drafting is None else drafting.tokens
+    limits, keeps = _limits(model, budget, 0, drafts), budget.keep_checkpoints
+    host = _host_tier(model, state, stores, layout, device, sizes, memory)
     return TextProgram(limits, stores, state, units, memory, keeps, host), memory
 
 
@@ -96,23 +109,23 @@ def _host_tier(
     stores: Stores,
     layout: Layout,
     device: Device,
-    numerics: Numerics,
+    sizes: StateSizes,
     memory: Memory,
 ) -> HostTier | None:
     """The host tier that the stores count on, its bytes noted in ``memory``."""
-    sizes = state_sizes(model.config, numerics)
     host = open_host_tier(model.ops, state, device, stores, sizes, layout.pages_per_sequence)
     if host is not None:
         memory["host_tier"] = stores.context.arena.capacity
     return host
 
 
-def _limits(model: TextModel, budget: Budget, rounds_ahead: int) -> ProgramLimits:
+def _limits(model: TextModel, budget: Budget, rounds_ahead: int, drafts: int = 0) -> ProgramLimits:
     return ProgramLimits(
         max_context=budget.max_context,
         max_concurrency=budget.max_concurrency,
         prefill_chunk=budget.prefill_chunk,
         vocab_rows=model.config.vocab_size,
+        draft_tokens=drafts,
         rounds_ahead=rounds_ahead,
     )
 

@@ -14,6 +14,7 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
+from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 
@@ -33,12 +34,14 @@ class Binder:
         state: ModelState,
         checkpoints: Checkpoints,
         chunk: int,
+        reach: Reach,
         keeps: bool,
     ) -> None:
         self._stores = stores
         self._state = state
         self._checkpoints = checkpoints
         self.chunk = chunk
+        self._reach = reach
         self._keeps = keeps
         self._orders = itertools.count(1)
 
@@ -53,7 +56,7 @@ class Binder:
     def reach_from(self, request: BindRequest, frontier: int) -> int:
         """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
         if frontier >= request.prepared.length:
-            return frontier + 1
+            return self._reach.of_round(request, frontier + 1)
         return next_split(frontier, self.chunk, request.prepared.length, *self._points(request))
 
     def demand(self, request: BindRequest, reach: int) -> Demand:

@@ -9,10 +9,12 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Launched, UnitKind
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.forwards import Forwards
+from ninfer_qwen3_5.program.judging import Judge
 from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.verifying import Verifier, VerifyLaunch
 from ninfer_qwen3_5.program.work import RowWork
 
 
@@ -24,6 +26,9 @@ class EagerUnits:
     def __init__(self, executor: Executor, sampler: Sampler) -> None:
         self._forwards = Forwards(executor)
         self._sampler = sampler
+        self._verifier: Verifier | None = None
+        if executor.drafter is not None:
+            self._verifier = Verifier(executor, executor.drafter, Judge(sampler))
 
     def admit(self, sequence: Sequence) -> None:
         self._sampler.admit(sequence)
@@ -54,6 +59,8 @@ class EagerUnits:
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
         if ahead:
             raise EngineFailure("this device computes when asked and launches nothing ahead")
+        if self._verifier is not None:
+            return VerifyLaunch(rows, self._verifier)
         works = [row.work for row in rows]
         return SampledLaunch(
             UnitKind.DECODE,
@@ -78,6 +85,11 @@ class EagerUnits:
 
     def dropped(self, work: RowWork, tokens: Rows[int]) -> None:
         """Nothing was counted yet."""
+
+    def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
+        if self._verifier is None:
+            raise EngineFailure("rows were verified without a draft backend")
+        self._verifier.fold(works, counts)
 
     def close(self) -> None:
         """Nothing is held beyond the instance's arenas."""

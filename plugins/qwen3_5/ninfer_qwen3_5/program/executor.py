@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.values import PagedRows, Stream
-from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute
+from ninfer_qwen3_5.model.placement import Placement
+from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute, VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import Drafter
 from ninfer_qwen3_5.program.positions import rotary_positions
 from ninfer_qwen3_5.program.sequence import Sequence
 
@@ -16,10 +19,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Rows that ran and are not judged: W of each of B sequences. ``ids`` i32[B * W], ``logits``
+    f32[B * W, V], ``hidden`` [B * W, H] after the final norm, ``slots`` i64[B]."""
+
+    place: Placement
+    ids: Tensor
+    logits: Tensor
+    hidden: Tensor
+    slots: Tensor
+
+
 class Executor:
     """Forward passes in place on the shared state; no bookkeeping."""
 
-    def __init__(self, model: TextModel, state: ModelState, tables: Tensor) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        state: ModelState,
+        tables: Tensor,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.drafter = drafter
         self.model = model
         self.state = state
         self._tables = tables
@@ -34,8 +56,12 @@ class Executor:
         start, stop = sequence.frontier, sequence.frontier + len(tokens)
         rows = self._rows([sequence], stop - start)
         place = self.model.place(rows, rotary_positions(sequence, start, stop))
-        route = ChunkRoute(self.model.ops, place, torch.tensor([sequence.spare.index]))
-        return self.model.forward(_ints(tokens), route, self.state).residual
+        slot, ids = torch.tensor([sequence.spare.index]), _ints(tokens)
+        route = ChunkRoute(self.model.ops, place, slot)
+        residual = self.model.forward(ids, route, self.state).residual
+        if self.drafter is not None:
+            self.drafter.after_chunk(ids, residual, place, slot)
+        return residual
 
     def align(self, sequences: Rows[Sequence]) -> None:
         """Copy states so that all lie on the side of their slot pair where most of them lie."""
@@ -59,16 +85,40 @@ class Executor:
             torch.tensor([sequence.spare.index for sequence in sequences]),
         )
         ids = _ints([s.tokens(s.frontier, s.frontier + 1)[0] for s in sequences])
-        return self.model.forward(ids, route, self.state)
+        stream = self.model.forward(ids, route, self.state)
+        if self.drafter is not None:
+            self.drafter.after_step(ids, stream.residual, route.place, route.slots, route.targets)
+        return stream
 
-    def _rows(self, sequences: Rows[Sequence], width: int) -> PagedRows:
+    def verify(self, sequences: Rows[Sequence]) -> Verifying:
+        """Run the one ledger token past each frontier and the drafts behind it; their states
+        stay, and records tell what would become of them."""
         import torch
 
+        model, width = self.model, 1 + max(len(s.drafts) for s in sequences)
+        live = [1 + len(s.drafts) for s in sequences]
+        rows = self._rows(sequences, width, live)
+        starts = rows.starts + _ints([s.rope_delta for s in sequences])
+        positions = (starts.unsqueeze(1) + torch.arange(width, dtype=torch.int32)).flatten()
+        place = model.place(rows, positions.expand(3, -1))
+        slots = torch.tensor([sequence.slot.index for sequence in sequences])
+        padded = [
+            [s.waiting_token, *s.drafts, *[0] * (width - n)]
+            for s, n in zip(sequences, live, strict=True)
+        ]
+        ids = torch.tensor(padded, dtype=torch.int32).flatten()
+        stream = model.forward(ids, VerifyRoute(model.ops, place, slots, slots), self.state)
+        hidden = model.hidden(stream.residual)
+        return Verifying(place, ids, model.logits(stream), hidden, slots)
+
+    def _rows(
+        self, sequences: Rows[Sequence], width: int, live: list[int] | None = None
+    ) -> PagedRows:
         return PagedRows(
             self._tables,
             _ints([sequence.row for sequence in sequences]),
             _ints([sequence.frontier for sequence in sequences]),
-            torch.full((len(sequences),), width, dtype=torch.int32),
+            _ints(live or [width] * len(sequences)),
             width,
         )
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.errors import UsageError
-from ninfer_core.ops.contracts.values import CONV_HISTORY, KvCache
+from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords, KvCache
 from ninfer_qwen3_5.config import FULL_ATTENTION, TextConfig
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
+from ninfer_qwen3_5.program.drafting import NO_DRAFTS, DraftRoom
 from ninfer_qwen3_5.program.kept_room import KeptRoom, lane_pages
 
 if TYPE_CHECKING:
@@ -106,8 +107,14 @@ class StateBuilder:
     """Carves the model's mutable tensors out of two arenas, one block each."""
 
     def __init__(
-        self, config: TextConfig, layout: Layout, device: Device, numerics: Numerics | None = None
+        self,
+        config: TextConfig,
+        layout: Layout,
+        device: Device,
+        numerics: Numerics | None = None,
+        draft: DraftRoom = NO_DRAFTS,
     ) -> None:
+        self.draft = draft
         self.config = config
         self.layout = layout
         self.device = device
@@ -116,16 +123,47 @@ class StateBuilder:
     def build(self) -> tuple[ModelState, dict[str, Arena]]:
         """All layers' state, zeroed, and the arenas that own it."""
         kinds = self.config.layer_types
-        sizes = state_sizes(self.config, self.numerics)
+        sizes = state_sizes(self.config, self.numerics, self.draft)
         slots = self.layout.slots + SCRATCH_SLOTS
-        kv = self.device.arena("kv", max(1, self.layout.pages * sizes.page) + _slack(kinds))
-        state = self.device.arena("state", max(1, slots * sizes.slot) + _slack(kinds))
+        slack = _slack(len(kinds) + self.draft.caches + 1)
+        kv = self.device.arena("kv", max(1, self.layout.pages * sizes.page) + slack)
+        state = self.device.arena("state", max(1, slots * sizes.slot) + slack)
         recurrent = self._stacked(state, slots)
         layers: list[LayerState] = [
             self._kv_cache(kv, index) if kind == FULL_ATTENTION else next(recurrent)
             for index, kind in enumerate(kinds)
         ]
-        return ModelState(tuple(layers), self._whole), {"kv": kv, "state": state}
+        if not self.draft.rows:
+            return ModelState(tuple(layers), self._whole), {"kv": kv, "state": state}
+        records = self.device.arena(
+            "records", record_bytes(self.config, self.numerics, slots, self.draft)
+        )
+        layers = [
+            replace(layer, records=self._records(records, index, slots))
+            if isinstance(layer, GdnState)
+            else layer
+            for index, layer in enumerate(layers)
+        ]
+        drafted = tuple(self._kv_cache(kv, len(kinds) + n) for n in range(self.draft.caches))
+        size = self.config.hidden_size
+        hidden = _zeros(state, "hidden", (slots, size), self.numerics.activation)
+        made = ModelState(tuple(layers), self._whole, drafted, hidden)
+        return made, {"kv": kv, "state": state, "records": records}
+
+    def _records(self, arena: Arena, layer: int, slots: int) -> GdnRecords:
+        config, rows = self.config, self.draft.rows
+        heads, size = config.linear_num_value_heads, config.linear_value_head_dim
+        keys = (config.linear_num_key_heads, config.linear_key_head_dim)
+
+        def take(kind: str, *shape: int, dtype: str = "float32") -> Tensor:
+            return _zeros(arena, f"{layer}.{kind}", (slots, rows, *shape), dtype)
+
+        return GdnRecords(
+            inputs=take("inputs", config.conv_channels, dtype=self.numerics.activation),
+            keys=take("keys", *keys),
+            updates=take("updates", heads, size),
+            keep=take("keep", heads),
+        )
 
     def _kv_cache(self, arena: Arena, layer: int) -> KvCache:
         config, pages = self.config, self.layout.pages
@@ -174,16 +212,26 @@ class StateSizes:
     slot: int
 
 
-def state_sizes(config: TextConfig, numerics: Numerics) -> StateSizes:
+def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DRAFTS) -> StateSizes:
     """By formula, before anything is allocated."""
     full = sum(kind == FULL_ATTENTION for kind in config.layer_types)
+    hidden = config.hidden_size * _itemsize(numerics.activation) if draft.rows else 0
     elements = KV_ELEMENTS[numerics.kv_format]
     row = config.head_dim * _itemsize(elements.dtype) + 4 * elements.scales(config.head_dim)
-    page = full * 2 * PAGE_TOKENS * config.num_key_value_heads * row
+    page = (full + draft.caches) * 2 * PAGE_TOKENS * config.num_key_value_heads * row
     state = 4 * config.linear_num_value_heads * config.linear_key_head_dim
     history = CONV_HISTORY * config.conv_channels * _itemsize(numerics.activation)
     slot = (len(config.layer_types) - full) * (state * config.linear_value_head_dim + history)
-    return StateSizes(page, slot)
+    return StateSizes(page, slot + hidden)
+
+
+def record_bytes(config: TextConfig, numerics: Numerics, slots: int, draft: DraftRoom) -> int:
+    """What verify records of ``slots`` state slots need in an arena."""
+    recurrent = sum(kind != FULL_ATTENTION for kind in config.layer_types)
+    heads, values = config.linear_num_value_heads, config.linear_value_dim
+    row = config.conv_channels * _itemsize(numerics.activation)
+    row += 4 * (config.linear_key_dim + values + heads)
+    return slots * draft.rows * recurrent * row + _slack(recurrent)
 
 
 def _limiter(budget: Budget, pages: int, page_limit: int | None) -> str:
@@ -192,9 +240,9 @@ def _limiter(budget: Budget, pages: int, page_limit: int | None) -> str:
     return f"kv_tokens {budget.kv_tokens}"
 
 
-def _slack(kinds: tuple[str, ...]) -> int:
+def _slack(layers: int) -> int:
     """Room for the alignment of every tensor of an arena."""
-    return 4 * ALIGNMENT * (len(kinds) + 1)
+    return 4 * ALIGNMENT * (layers + 1)
 
 
 def _itemsize(dtype: str) -> int:

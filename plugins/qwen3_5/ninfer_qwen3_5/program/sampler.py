@@ -44,9 +44,9 @@ class Sampler:
     def __init__(self, ops: Ops, rows: int, vocab_rows: int, addressable: int) -> None:
         import torch
 
-        self._ops = ops
-        self._vocab_rows = vocab_rows
-        self._addressable = addressable
+        self.ops = ops
+        self.addressable = addressable
+        self.mask_words = -(-vocab_rows // 32)
         self.counts = TokenCounts(
             torch.zeros((rows, vocab_rows), dtype=torch.int32),
             torch.zeros((rows, vocab_rows), dtype=torch.bool),
@@ -77,7 +77,7 @@ class Sampler:
         tokens = [row for row, needed in zip(tokens, counted, strict=True) if needed]
         width = max(len(row) for row in tokens)
         padded = [[*row, *[0] * (width - len(row))] for row in tokens]
-        self._ops.count_tokens(
+        self.ops.count_tokens(
             self.counts,
             lanes_of(sequences),
             torch.tensor(padded, dtype=torch.int32),
@@ -92,15 +92,15 @@ class Sampler:
         purpose: DrawPurpose,
     ) -> Sampled:
         """Draw the next token of every row: the one at its ledger's end."""
-        settings = self._settings_of(sequences)
+        settings = self.settings_of(sequences)
         lanes = lanes_of(sequences)
         positions = _ints([sequence.ledger_length for sequence in sequences])
         token_masks, dead = self._fill(masks)
-        processed = self._ops.process_logits(
+        processed = self.ops.process_logits(
             logits_BV, settings, self.counts, lanes, positions, None, token_masks
         )
-        tokens = self._ops.sample_tokens(processed, settings, positions, purpose)
-        broken = self._ops.nonfinite_rows(logits_BV, self._addressable).tolist()
+        tokens = self.ops.sample_tokens(processed, settings, positions, purpose)
+        broken = self.ops.nonfinite_rows(logits_BV, self.addressable).tolist()
         logprobs = self._logprobs(logits_BV, tokens, sequences)
         statuses = [_status(*flags) for flags in zip(broken, dead, strict=True)]
         return Sampled(tokens.tolist(), statuses, logprobs)
@@ -112,7 +112,7 @@ class Sampler:
         if all(count is None for count in asked):
             return [()] * len(asked)
         top = max(count or 0 for count in asked)
-        rows = self._ops.logprobs(logits_BV, tokens, top)
+        rows = self.ops.logprobs(logits_BV, tokens, top)
         listed = token_logprobs(rows, tokens.tolist(), [count or 0 for count in asked])
         return [
             () if count is None else (entry,) for count, entry in zip(asked, listed, strict=True)
@@ -124,7 +124,7 @@ class Sampler:
             return None, dead
         import torch
 
-        words = torch.zeros((len(masks), -(-self._vocab_rows // 32)), dtype=torch.int32)
+        words = torch.zeros((len(masks), self.mask_words), dtype=torch.int32)
         active = [False] * len(masks)
         for index, mask in enumerate(masks):
             if mask is None:
@@ -135,7 +135,7 @@ class Sampler:
             dead[index] = state is ColumnState.DEAD_END
         return TokenMasks(words, torch.tensor(active)), dead
 
-    def _settings_of(self, sequences: Rows[Sequence]) -> SamplingRows:
+    def settings_of(self, sequences: Rows[Sequence]) -> SamplingRows:
         """Settings as tensors, rebuilt only when the membership changed."""
         members = tuple(sequence.order for sequence in sequences)
         if self._settings is None or members != self._members:

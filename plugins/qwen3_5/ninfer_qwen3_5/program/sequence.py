@@ -31,7 +31,8 @@ class Sequence:
     first new unit, up to which its pages are its own. ``order`` differs in every binding and
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
     the token; ``top`` log-probabilities and ``rope_delta`` are the request's, at hand for every
-    round. Pages for the first ``room`` tokens are mapped, and perhaps for more.
+    round. Pages for the first ``room`` tokens are mapped, and perhaps for more. ``drafts`` are what
+    the next round verifies; they change how much it produces, never what.
 
     ``points`` are the frontiers inside the prompt at which chunks end besides the regular ones,
     ascending; ``trail`` says where chunks did end. ``health`` is shared with the checkpoints made
@@ -52,6 +53,7 @@ class Sequence:
     flying_tokens: int = 0
     horizon: int = 0
     room: int = 0
+    drafts: tuple[int, ...] = ()
     points: tuple[int, ...] = ()
     trail: Trail = field(default_factory=Trail)
     health: Health = field(default_factory=Health)
@@ -112,6 +114,11 @@ class Sequence:
     @property
     def ledger_length(self) -> int:
         return self.prompt_length + len(self.generated)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be produced."""
+        return self.request.rules.max_new_tokens - len(self.generated)
 
     @property
     def phase(self) -> SequencePhase:

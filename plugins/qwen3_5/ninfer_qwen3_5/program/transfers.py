@@ -11,7 +11,6 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.device.base import ALIGNMENT, LaneRole
 from ninfer_core.device.errors import DeviceError, DeviceLost
 from ninfer_core.ops.contracts.transfers import UnitPlanes, cut_image, image_bytes
-from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.ops.table import Ops
 from ninfer_core.store.host_arena import Extent
 from ninfer_qwen3_5.model.state import ModelState
@@ -31,10 +30,9 @@ _MOVE_WORDS = 2
 def page_planes(state: ModelState) -> tuple[Tensor, ...]:
     """What a page extent holds, in this order: for each attention layer the page's keys, values
     and, where the format has them, key and value scales."""
-    caches = [layer for layer in state.layers if isinstance(layer, KvCache)]
     planes = [
         plane
-        for cache in caches
+        for cache in state.caches
         for plane in (cache.keys, cache.values, cache.key_scales, cache.value_scales)
     ]
     return tuple(plane for plane in planes if plane is not None)
@@ -42,13 +40,14 @@ def page_planes(state: ModelState) -> tuple[Tensor, ...]:
 
 def slot_planes(state: ModelState) -> tuple[Tensor, ...]:
     """What a state image holds, in this order: for each gated delta net the slot's convolution
-    history and its recurrent state."""
+    history and its recurrent state, then the hidden row that a drafter needs."""
     whole = state.recurrent
-    return tuple(
+    planes = tuple(
         plane
         for history, recurrent in zip(whole.history, whole.recurrent, strict=True)
         for plane in (history, recurrent)
     )
+    return planes if state.hidden is None else (*planes, state.hidden)
 
 
 def no_faults(step: str) -> None:

@@ -58,4 +58,9 @@ class Units(Protocol):
         """These were produced and did not."""
         ...
 
+    def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
+        """Build the state after so many of the verified rows of each, in the slot that the work
+        leaves its state in."""
+        ...
+
     def close(self) -> None: ...

@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision, RowStatus
 from ninfer_core.store.reservations import Reservation
+from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, Stores
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ninfer_qwen3_5.program.units import Units
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What verified rows leave for the commit: their hidden rows [W, H] after the final norm, and
+    the drafts that go on from all that they produced."""
+
+    hidden: Tensor
+    proposed: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -23,7 +35,8 @@ class RowWork:
 
     ``grant`` is None when the pages it has suffice, as in most rounds. ``counted`` says that the
     device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
-    ``stepped`` that a replay runs them one by one."""
+    ``stepped`` that a replay runs them one by one. ``verified`` rows leave their state to a fold
+    at the commit, which may take only the first of them."""
 
     sequence: Sequence
     grant: Reservation | None
@@ -33,6 +46,7 @@ class RowWork:
     counted: bool = False
     fresh_chunk: bool = False
     stepped: bool = False
+    verified: Verified | None = None
 
     @property
     def source_slot(self) -> int:
@@ -48,9 +62,10 @@ class RowWork:
 class Settlement:
     """Turns outcomes of units into committed sequences, or rolls them back."""
 
-    def __init__(self, stores: Stores, units: Units) -> None:
+    def __init__(self, stores: Stores, units: Units, reach: Reach) -> None:
         self._stores = stores
         self._units = units
+        self._reach = reach
 
     def open(self, sequence: Sequence, permit: Permit, *, ahead: bool = False) -> RowWork:
         """Consume a permit and map its pages. ``ahead`` allows units of the row in flight."""
@@ -62,7 +77,8 @@ class Settlement:
         start = sequence.frontier + sequence.flying_tokens
         reach = start + tokens
         if grant is not None:
-            self._stores.histories.ensure_mapped(sequence.history, {MAIN: reach}, grant)
+            covered = {MAIN: self._reach.covered(sequence, reach, permit.need.kind)}
+            self._stores.histories.ensure_mapped(sequence.history, covered, grant)
         work = RowWork(sequence, grant, tokens, start, sequence.flying)
         sequence.flying += 1
         sequence.flying_tokens += tokens
@@ -76,6 +92,7 @@ class Settlement:
         sequence.frontier += work.executed
         self._stores.commit(sequence.history, sequence.frontier)
         sequence.swap()
+        sequence.drafts = ()
         if work.fresh_chunk:
             sequence.trail.add(work.start, sequence.frontier)
         self._close(work)
@@ -104,6 +121,7 @@ class Settlement:
             _check(work, row, decision)
         taken: list[RowWork] = []
         tokens: list[tuple[int, ...]] = []
+        self._fold(works, decisions)
         for work, row, decision in zip(works, rows, decisions, strict=True):
             produced, count = row.token_ids, decision.accepted
             if row.status is RowStatus.NONFINITE or decision.disposition is Disposition.FAILED:
@@ -113,13 +131,32 @@ class Settlement:
                 tokens.append(produced[:count])
             if count < len(produced):
                 self._units.dropped(work, produced[count:])
-                self.roll_back(work)
-            else:
+            if count == len(produced) or (count and work.verified is not None):
                 self.advance(work)
+            else:
+                self.roll_back(work)
         for work, accepted in zip(taken, tokens, strict=True):
             work.sequence.generated.extend(accepted)
+            if work.verified is not None and work.sequence.remaining > 1:
+                work.sequence.drafts = work.verified.proposed
         if taken:
             self._units.accepted(taken, tokens)
+
+    def _fold(self, works: Rows[RowWork], decisions: Rows[RowDecision]) -> None:
+        """Let the states of verified rows take in what is accepted of them, and no more."""
+        counts = [decision.accepted for decision in decisions]
+        kept = [
+            (work, count)
+            for work, count in zip(works, counts, strict=True)
+            if count and work.verified is not None
+        ]
+        if not kept:
+            return
+        folded, accepted = zip(*kept, strict=True)
+        self._units.fold(folded, accepted)
+        for work, count in kept:
+            work.sequence.flying_tokens -= work.executed - count
+            work.executed = count
 
     def _close(self, work: RowWork) -> None:
         sequence = work.sequence

@@ -91,6 +91,9 @@ class QueuedUnits:
         if work.counted and work.sequence.request.sampling.penalised:
             self._lanes.add_count(work.sequence.row, tokens, -1)
 
+    def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
+        raise EngineFailure("rows were verified on a device that does not verify yet")
+
     def close(self) -> None:
         """Wait for what is enqueued and leave the lane. Idempotent. On a device that was lost
         there is nothing to wait for."""

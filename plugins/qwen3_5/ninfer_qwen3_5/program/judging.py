@@ -1,0 +1,130 @@
+"""From the logits of verified rows to the tokens that a round produces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer_core.contract.frontend import ColumnState, MaskProvider
+from ninfer_core.contract.sampling import TokenLogprobs
+from ninfer_core.contract.units import RowStatus
+from ninfer_core.ops.contracts.values import DrawPurpose, TokenMasks
+from ninfer_qwen3_5.program.sampler import Sampler, lanes_of, token_logprobs
+from ninfer_qwen3_5.program.sequence import Sequence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one sequence produced: the drafts taken, then a token of the target's own."""
+
+    token_ids: tuple[int, ...]
+    status: RowStatus
+    logprobs: tuple[TokenLogprobs, ...]
+
+
+class Judge:
+    """Draws every row as plain decoding would and takes drafts while they are what was drawn.
+
+    A row whose logits are broken, or whose constraint allows nothing, ends what the round produces
+    before it; only where it is the first one the sequence gets its status.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def judge(
+        self,
+        logits_TV: Tensor,
+        sequences: Rows[Sequence],
+        drafts: Rows[tuple[int, ...]],
+        masks: Rows[MaskProvider | None],
+    ) -> list[Judged]:
+        """``logits_TV`` holds W rows of each sequence, W - 1 the most drafts of one."""
+        import torch
+
+        sampler, width = self._sampler, logits_TV.shape[0] // len(sequences)
+        padded = torch.tensor(
+            [[*row, *[NO_TOKEN] * (width - 1 - len(row))] for row in drafts], dtype=torch.int32
+        )
+        ends = torch.tensor([s.ledger_length for s in sequences], dtype=torch.int32)
+        positions = (ends.unsqueeze(1) + torch.arange(width, dtype=torch.int32)).flatten()
+        settings = sampler.settings_of(sequences)
+        filled, dead = self._fill(masks, drafts, width)
+        processed = sampler.ops.process_logits(
+            logits_TV, settings, sampler.counts, lanes_of(sequences), positions, padded, filled
+        )
+        drawn = sampler.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
+        broken = sampler.ops.nonfinite_rows(logits_TV, sampler.addressable).tolist()
+        tokens = drawn.tolist()
+        logprobs = self._logprobs(logits_TV, drawn, sequences)
+        return [
+            _judged(
+                tokens[first : first + len(row) + 1],
+                row,
+                broken[first : first + width],
+                dead[first : first + width],
+                logprobs[first : first + width],
+            )
+            for first, row in zip(range(0, len(tokens), width), drafts, strict=True)
+        ]
+
+    def _fill(
+        self,
+        masks: Rows[MaskProvider | None],
+        drafts: Rows[tuple[int, ...]],
+        width: int,
+    ) -> tuple[TokenMasks | None, list[bool]]:
+        """Masks of all rows, and which of them allow nothing."""
+        dead = [False] * (len(masks) * width)
+        if all(mask is None for mask in masks):
+            return None, dead
+        import torch
+
+        words = torch.zeros((len(dead), self._sampler.mask_words), dtype=torch.int32)
+        active = [False] * len(dead)
+        for index, (mask, row) in enumerate(zip(masks, drafts, strict=True)):
+            if mask is None:
+                continue
+            first = index * width
+            out = words[first : first + len(row) + 1].numpy().view("uint32")
+            for place, state in enumerate(mask.fill(row, out)):
+                active[first + place] = state is ColumnState.READY
+                dead[first + place] = state is ColumnState.DEAD_END
+        return TokenMasks(words, torch.tensor(active)), dead
+
+    def _logprobs(
+        self, logits_TV: Tensor, drawn: Tensor, sequences: Rows[Sequence]
+    ) -> list[TokenLogprobs | None]:
+        width = logits_TV.shape[0] // len(sequences)
+        asked = [sequence.top for sequence in sequences for _ in range(width)]
+        if all(count is None for count in asked):
+            return [None] * len(asked)
+        tops = [count or 0 for count in asked]
+        rows = self._sampler.ops.logprobs(logits_TV, drawn, max(tops))
+        listed = token_logprobs(rows, drawn.tolist(), tops)
+        return [None if count is None else x for count, x in zip(asked, listed, strict=True)]
+
+
+def _judged(
+    drawn: list[int],
+    drafts: tuple[int, ...],
+    broken: list[bool],
+    dead: list[bool],
+    logprobs: list[TokenLogprobs | None],
+) -> Judged:
+    count = 0
+    while not (broken[count] or dead[count]):
+        count += 1
+        if count > len(drafts) or drawn[count - 1] != drafts[count - 1]:
+            break
+    if not count:
+        status = RowStatus.NONFINITE if broken[0] else RowStatus.DEAD_END
+        return Judged((drawn[0],), status, ())
+    kept = tuple(entry for entry in logprobs[:count] if entry is not None)
+    return Judged(tuple(drawn[:count]), RowStatus.OK, kept)

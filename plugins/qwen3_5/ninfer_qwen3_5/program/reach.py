@@ -1,0 +1,28 @@
+"""How far the pages of a unit must reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ninfer_core.contract.checkpoints import BindRequest
+from ninfer_core.contract.units import UnitKind
+from ninfer_qwen3_5.program.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """``drafts`` columns behind those of a decode round are written by the drafter's steps."""
+
+    max_context: int
+    drafts: int = 0
+
+    def covered(self, sequence: Sequence, reach: int, kind: UnitKind) -> int:
+        """Tokens whose pages a unit needs that may execute up to ``reach``."""
+        if not self.drafts or kind is not UnitKind.DECODE:
+            return reach
+        return self.of_round(sequence.request, reach)
+
+    def of_round(self, request: BindRequest, reach: int) -> int:
+        """The same for a decode round. Nothing is drafted that the budget has no use for."""
+        end = request.prepared.length + request.rules.max_new_tokens
+        return max(reach, min(reach + self.drafts, end, self.max_context))

@@ -1,0 +1,76 @@
+"""The multi-token prediction head as a drafter.
+
+Column c pairs token x_c with the target's hidden row h_{c-1}, after its final norm:
+``u = fc [norm(embed(x_c)) ; norm(h_{c-1})]``, one gated full-attention layer, ``norm``, the
+target's head (tensors ``mtp.*`` of Qwen3.5 checkpoints). Its keys and values depend on tokens
+``0 .. c`` alone, so taking a token in is writing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ninfer_core.contract.speculation import (
+    DraftPhase,
+    DraftPlace,
+    Proposal,
+    TargetFeatures,
+    TargetParts,
+)
+from ninfer_core.ops.contracts.values import KvCache
+
+_USE = "mtp_input"
+
+
+class MtpDrafter:
+    """See :class:`ninfer_core.contract.speculation.DraftBackend`."""
+
+    phase = DraftPhase.AFTER_ACCEPT
+    caches = 1
+
+    def needs(self) -> TargetFeatures:
+        return TargetFeatures(final_hidden_post_norm=True)
+
+    def bind(self, target: TargetParts) -> None:
+        size = target.hidden_size
+        self._target = target
+        self._token_scale = target.scale("pre_fc_norm_embedding.weight")
+        self._hidden_scale = target.scale("pre_fc_norm_hidden.weight")
+        self._fc = target.matrix("fc.weight", (size, 2 * size), _USE)
+        self._layer = target.attention_layer("layers.0.")
+        self._norm_scale = target.scale("norm.weight")
+
+    def observe(
+        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], place: DraftPlace
+    ) -> None:
+        self._layer.store(self._input(ids, hidden, place), caches[0], place)
+
+    def propose(
+        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+    ) -> Proposal:
+        """Each step goes on from its own normed output, as the head was trained to."""
+        target, ops = self._target, self._target.ops
+        drafts: list[Tensor] = []
+        for place in places:
+            x = self._input(ids, hidden, place)
+            stream = self._layer.run(x, caches[0], place, self._norm_scale)
+            ids = ops.argmax_rows(target.logits(stream), target.addressable).tokens
+            drafts.append(ids)
+            if len(drafts) < len(places):
+                hidden = ops.rms_norm(stream.residual, self._norm_scale, target.eps)
+        return Proposal(torch.stack(drafts, dim=1))
+
+    def _input(self, ids: Tensor, hidden: Tensor, place: DraftPlace) -> Tensor:
+        """The layer's rows [T, H]: embedding first, hidden second."""
+        target, ops = self._target, self._target.ops
+        token = ops.rms_norm(target.embed(ids), self._token_scale, target.eps)
+        before = ops.rms_norm(hidden, self._hidden_scale, target.eps)
+        return place.linear(torch.cat([token, before], dim=1), self._fc)
+
+
+def open_drafter() -> MtpDrafter:
+    """A drafter that is not bound yet."""
+    return MtpDrafter()
