@@ -36,6 +36,7 @@ from ninfer_qwen3_5.program.copying import Mover
 from ninfer_qwen3_5.program.demoting import Demoting, DemotionOf
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.immediate import ImmediateTransaction
+from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.restoring import Restoring
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.snapshots import SnapshotOf, Snapshots, is_snapshot
@@ -56,6 +57,7 @@ class Contexts:
         state: ModelState,
         units: Units,
         chunk: int,
+        reach: Reach,
         keeps: bool = False,
         host: HostTier | None = None,
     ) -> None:
@@ -65,7 +67,7 @@ class Contexts:
         self._tier = host
         self._mover = Mover(stores)
         self.checkpoints = Checkpoints(stores, state, host)
-        self._binder = Binder(stores, state, self.checkpoints, chunk, keeps)
+        self._binder = Binder(stores, state, self.checkpoints, chunk, reach, keeps)
         self._open = False
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle

@@ -50,6 +50,7 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.checkpoint_records import CaptureOf
 from ninfer_qwen3_5.program.context import Contexts
 from ninfer_qwen3_5.program.host_tier import HostTier
+from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
@@ -82,9 +83,12 @@ class TextProgram:
         self._stores = stores
         self._units = units
         self._device_bytes = dict(device_bytes)
-        self._contexts = Contexts(stores, state, units, limits.prefill_chunk, keeps, host)
+        self._reach = Reach(limits.max_context, limits.draft_tokens)
+        self._contexts = Contexts(
+            stores, state, units, limits.prefill_chunk, self._reach, keeps, host
+        )
         self._checkpoints = self._contexts.checkpoints
-        self._settlement = Settlement(stores, units)
+        self._settlement = Settlement(stores, units, self._reach)
         if host is not None:
             stores.spare = host.trim
 
@@ -171,7 +175,10 @@ class TextProgram:
         if phase is SequencePhase.DECODE:
             # Forced tokens run as a chunk does, and what one cannot hold is left for the next.
             forced = min(control, self._limits.prefill_chunk)
-            return UnitNeed(UnitKind.CONTROL, forced, False) if control else _ONE_TOKEN
+            if control:
+                return UnitNeed(UnitKind.CONTROL, forced, False)
+            drafts = record.drafts
+            return UnitNeed(UnitKind.DECODE, 1 + len(drafts), False) if drafts else _ONE_TOKEN
         stop = record.chunk_end(self._limits.prefill_chunk)
         if phase is SequencePhase.REPLAY:
             return UnitNeed(UnitKind.REPLAY, stop - record.frontier, stop == record.replay_to)
@@ -180,6 +187,7 @@ class TextProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
         reach = record.frontier + record.flying_tokens + need.tokens
+        reach = self._reach.covered(record, reach, need.kind)
         if reach <= record.room:
             return Permit(sequence, need, _NO_GROWTH, None)
         pages = self._stores.growth(record.history, reach)
