@@ -28,9 +28,12 @@ class Served:
         return host, int(port)
 
     def metrics(self) -> dict[str, float]:
-        """The samples of /metrics that have no labels but the model's name."""
+        """The samples of /metrics that have no labels but the model's name; ``ended`` is the number
+        of requests that ended in any way."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
-            return plain_samples(answer.read().decode())
+            text = answer.read().decode()
+        ends = [line for line in text.splitlines() if line.startswith("vllm:request_success_total{")]
+        return plain_samples(text) | {"ended": sum(float(line.split()[-1]) for line in ends)}
 
     def resident_bytes(self) -> list[int]:
         return [resident_bytes(pid) for pid in self.pids]
