@@ -31,6 +31,10 @@ REUSED_SHARE = (3, 4)
 LEAST_GAIN = PAGE_TOKENS
 """A block: less is read again faster than it is kept."""
 
+CLOSING = 2
+"""Tokens that close a message behind the end of an answer: what goes on there has no more of them
+to read than what goes on from the boundary."""
+
 HALF_LIFE = 8
 """Tickets after which an unwanted point is worth half."""
 
@@ -89,6 +93,8 @@ class ReusePolicy:
         self._now = max(self._now, offer.order)
         gain = offer.frontier - offer.fallback
         least = 1 if offer.kind is RestoreKind.EXPLICIT else self._least_gain
+        if offer.kind is RestoreKind.GENERATION_END:
+            least -= CLOSING
         if gain < least:
             return False
         own = self._latest_reuse(offer.digest, offer.order)

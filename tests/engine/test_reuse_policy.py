@@ -60,6 +60,23 @@ def wanted(policy, digest, *requests):
 
 
 @pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        (RestoreKind.EXPLICIT, 1),
+        (RestoreKind.USER_MESSAGE, 64),
+        (RestoreKind.TURN_CLOSURE, 64),
+        (RestoreKind.GENERATION_END, 62),
+    ],
+)
+def test_what_is_not_kept_leaves_at_most_a_block_before_a_boundary(kind, least):
+    """Behind the end of an answer two tokens close its message: one that is 62 past the point
+    before it stands for a boundary at 64."""
+    policy = ReusePolicy()
+    assert policy.admit(offer(100 + least, 100, kind=kind))
+    assert not policy.admit(offer(100 + least - 1, 100, kind=kind))
+
+
+@pytest.mark.parametrize(
     ("better", "worse"),
     [
         (source(1, 600), source(2, 500)),
