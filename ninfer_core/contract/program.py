@@ -6,7 +6,7 @@ EngineFailure; resource refusals are values, never exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ninfer_core.contract.checkpoints import (
@@ -154,6 +154,12 @@ class Program(Protocol):
         ...
 
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched: ...
+
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        """Have ``rehearse`` called while ``Launched.collect`` waits for a decode round, shortly
+        before the round should end, if the wait is so long that the caches go cold. A Program need
+        not do so."""
+        ...
 
     def commit(self, pending: PendingBatch, decisions: Sequence[RowDecision]) -> None:
         """Take the whole batch: KV, state, counts, RNG position and provenance together.

@@ -140,7 +140,7 @@ class PendingBatch(SingleUse):
         waited_seconds: float = 0.0,
         detail: object = None,
     ) -> None:
-        super().__init__()
+        self._consumed = False
         self.kind = kind
         self.rows = rows
         self.device_seconds = device_seconds

@@ -3,6 +3,9 @@
 A waiting thread sleeps most of the time that the round should take, looks without pause for a
 moment, and then gives the interpreter's lock away between looks: spinning around calls that drop
 the lock only briefly would starve every other thread of the process.
+
+After milliseconds of sleep the caches hold nothing of a thread any more, and what it does next
+takes several times as long. A long wait therefore ends with a rehearsal, if the caller has one.
 """
 
 from __future__ import annotations
@@ -22,6 +25,12 @@ SLEEP_SHARE = 0.85
 
 SLEEP_MARGIN = 100e-6
 """Seconds before the end of that part at which a sleeper is called back, for a late wake-up."""
+
+LONG_SLEEP_MARGIN = 400e-6
+"""Seconds before the end at which a sleeper is called back when its share is over too soon."""
+
+REHEARSED = 2e-3
+"""Expected seconds from which on a wait ends with a rehearsal."""
 
 SPIN = 100e-6
 """Seconds of looking without pause."""
@@ -59,29 +68,39 @@ class Flag:
         expected_seconds: float,
         *,
         check: Callable[[], object] | None = None,
+        rehearse: Callable[[], object] | None = None,
         what: str = "a round",
         deadline_seconds: float = DEADLINE,
-    ) -> None:
-        """Return once the word equals ``value``.
+    ) -> bool:
+        """Return once the word equals ``value``: True if it did before a sleep was over.
 
         ``expected_seconds`` is how much longer the work should take. ``check`` is called about
-        every 5 ms of waiting and raises when the device is lost. Raises DeviceTimeout, naming
-        ``what``, when ``deadline_seconds`` are over.
+        every 5 ms of waiting and raises when the device is lost. ``rehearse`` is called once, at
+        the end of a long sleep. Raises DeviceTimeout, naming ``what``, when ``deadline_seconds``
+        are over.
         """
         word = self._word
         if word.value == value:
-            return
+            return False
         now = time.perf_counter()
         deadline = now + deadline_seconds
-        end = min(now + SLEEP_SHARE * expected_seconds - SLEEP_MARGIN, deadline)
-        while word.value != value and (left := end - time.perf_counter()) > 0:
-            time.sleep(min(left, CHECK_EVERY))
-            if check is not None and left > CHECK_EVERY:
-                check()
+        self._sleep(value, min(now + _sleep(expected_seconds), deadline), check)
+        if word.value == value:
+            return True
+        if rehearse is not None and expected_seconds >= REHEARSED:
+            rehearse()
         end = time.perf_counter() + SPIN
         while word.value != value and time.perf_counter() < end:
             pass
         self._poll(value, check, what, deadline, deadline_seconds)
+        return False
+
+    def _sleep(self, value: int, end: float, check: Callable[[], object] | None) -> None:
+        word = self._word
+        while word.value != value and (left := end - time.perf_counter()) > 0:
+            time.sleep(min(left, CHECK_EVERY))
+            if check is not None and left > CHECK_EVERY:
+                check()
 
     def _poll(
         self,
@@ -106,6 +125,11 @@ class Flag:
                     f"{what} did not end within {seconds:g} s: its flag is {word.value}, "
                     f"not {value}"
                 )
+
+
+def _sleep(expected: float) -> float:
+    """Seconds to sleep through; negative for a wait too short for that."""
+    return max(SLEEP_SHARE * expected - SLEEP_MARGIN, expected - LONG_SLEEP_MARGIN)
 
 
 def wait_flag(

@@ -31,6 +31,10 @@ class Accounting:
     def unit(self, kind: UnitKind, rows: int) -> None:
         self._metrics.unit(kind, rows)
 
+    def accepted(self, tokens: int) -> None:
+        """So many tokens of a unit, in all its rows."""
+        self._metrics.accepted(tokens)
+
     def accept(
         self,
         record: RequestRecord,
@@ -49,7 +53,6 @@ class Accounting:
             record.logprobs.extend(row.logprobs[: preview.accepted])
         if row.scored:
             record.scored.extend(row.scored)
-        self._metrics.accepted(count)
         if watch.first_token is None:
             watch.first_token = self._clock()
         watch.device += pending.device_seconds

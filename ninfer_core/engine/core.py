@@ -92,6 +92,7 @@ class EngineCore:
         self.publisher = Publisher(
             program, accounting, endings, clock, self.times, self.captures.reached
         )
+        program.before_results(self.publisher.rehearse)
         self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
         self.cleanup = Cleanup(program, resources, contexts, self.units, transitions)
         self.stopped = False

@@ -91,12 +91,15 @@ class PermitDesk:
         units = PermittedUnits(behind=behind)
         self._hoping = False
         order, now = self._scheduler.permit_order(), self._clock()
+        if behind and all(record.flying for record in order):
+            units.decode = self._ahead(order, now)
+            return units
         joining = not behind or any(record.flying and _goes_on(record, now) for record in order)
         chunks = self._scheduler.chunk_order()
         late = []
         for record in order:
             if record.flying:
-                self._try_ahead(record, now, units.decode)
+                units.decode += self._ahead([record], now)
             elif record.state not in CHUNKED:
                 if joining or record.state is not RequestState.DECODE_READY:
                     self._try(record, units)
@@ -114,11 +117,7 @@ class PermitDesk:
     def go_on(self, rows: Iterable[Permitted]) -> list[Permitted]:
         """Those of ``rows``, in flight now, that can run another round before the host has seen
         this one, with their room."""
-        ahead: list[Permitted] = []
-        now = self._clock()
-        for row in rows:
-            self._try_ahead(row.record, now, ahead)
-        return ahead
+        return self._ahead([row.record for row in rows], self._clock())
 
     def launched(self) -> None:
         """The permits have gone to the Program with their units."""
@@ -145,12 +144,16 @@ class PermitDesk:
         if permit is not None:
             units.add(self._hold(record, permit))
 
-    def _try_ahead(self, record: RequestRecord, now: float, rows: list[Permitted]) -> None:
+    def _ahead(self, records: Iterable[RequestRecord], now: float) -> list[Permitted]:
         """For a round ahead nothing is given up and nobody is blocked."""
-        if _goes_on(record, now):
-            permit = self._program.reserve(record.held_sequence(), self._need(record))
-            if isinstance(permit, Permit):
-                rows.append(self._hold(record, permit))
+        rows: list[Permitted] = []
+        for record in records:
+            sequence = record.sequence
+            if sequence is not None and _goes_on(record, now):
+                permit = self._program.reserve(sequence, self._need(record))
+                if isinstance(permit, Permit):
+                    rows.append(self._hold(record, permit))
+        return rows
 
     def _hold(self, record: RequestRecord, permit: Permit) -> Permitted:
         row = Permitted(record, permit)

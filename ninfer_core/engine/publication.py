@@ -70,10 +70,12 @@ class Publisher:
         self._accounting = accounting
         self._endings = endings
         self._clock = clock
+        self._awaited: Flight | None = None
 
     def settle(self, flight: Flight) -> None:
         """Wait for the unit and take its outcome to the end."""
         times, started = self._times, perf_counter_ns()
+        self._awaited = flight
         outcome = flight.launched.collect()
         times.collect += perf_counter_ns() - started
         times.waited += outcome.waited_seconds
@@ -83,6 +85,19 @@ class Publisher:
         else:
             flight.pending = outcome
             self._batch(flight, outcome)
+
+    def rehearse(self) -> None:
+        """Judge the latest token of every awaited row once more, and drop that: nothing changes but
+        what the caches hold when the round ends."""
+        records = self._awaited.records if self._awaited is not None else ()
+        for record in records:
+            if record.tokens and record.session.masks() is None:
+                row = PendingRow(
+                    sequence=record.held_sequence(),
+                    frontier=0,
+                    token_ids=(record.tokens[-1],),
+                )
+                self._judge(record, row, UnitKind.DECODE, self._clock())
 
     def _progress(self, flight: Flight, progress: Progress) -> None:
         (record,) = flight.records
@@ -107,6 +122,7 @@ class Publisher:
             self._times.rows = len(judged)
         self._accounting.unit(pending.kind, len(judged))
         accepted = [(one.record, one.row, one.preview) for one in judged if one.preview is not None]
+        self._accounting.accepted(sum(preview.accepted for _, _, preview in accepted))
         for record, row, preview in accepted:
             self._accounting.accept(record, row, preview, pending)
             if preview.finish is not None:

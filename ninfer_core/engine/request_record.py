@@ -102,6 +102,10 @@ class RequestRecord:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     scored: list[TokenLogprobs] = field(default_factory=list)
+    streaming: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.streaming = self.options.consumer is ConsumerMode.STREAMING
 
     @property
     def prompt_tokens(self) -> int:
@@ -111,10 +115,6 @@ class RequestRecord:
     def remaining(self) -> int:
         """Tokens that may still be accepted."""
         return self.rules.max_new_tokens - len(self.tokens)
-
-    @property
-    def streaming(self) -> bool:
-        return self.options.consumer is ConsumerMode.STREAMING
 
     def asked_to_stop(self, now: float) -> Ending | None:
         """The end that somebody, or the request's own deadline, imposes by now, if any."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Failed, Finished, GenerationEvent
@@ -16,14 +17,13 @@ class Response:
     """Event queue, end, and the two facts that together return the request's capacity.
 
     The worker calls :meth:`put` and :meth:`end`, the consumer :meth:`take` and :meth:`release`.
-    ``on_settled`` runs once, when the response is done and the consumer has let go of it.
+    ``on_settled`` runs once, when the response is done and the consumer has let go of it. The queue
+    ends with None once it is released.
     """
 
     def __init__(self, on_settled: Callable[[], None] | None = None) -> None:
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
-        self._events: deque[GenerationEvent] = deque()
+        self._events: SimpleQueue[GenerationEvent | None] = SimpleQueue()
         self._on_settled = on_settled
         self._terminal: Terminal | None = None
         self._failure: EngineFailure | None = None
@@ -48,18 +48,15 @@ class Response:
         return self._failure
 
     def put(self, *events: GenerationEvent) -> None:
-        """Publish ``events``; a consumer that waits is woken once."""
-        with self._lock:
-            if self._terminal is not None:
-                raise EngineFailure("an event was published after the end of its request")
-            if self._released:
-                return
-            self._events += events
-            if self._waiting:
-                self._changed.notify_all()
-            wake = self._wake
-        if wake is not None:
-            wake()
+        """Publish ``events``; a consumer that waits is woken."""
+        if self._terminal is not None:
+            raise EngineFailure("an event was published after the end of its request")
+        if self._released:
+            return
+        for event in events:
+            self._events.put(event)
+        if self._wake is not None:
+            self._wake()
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
         """Publish the one end. Raises EngineFailure on a second one."""
@@ -68,8 +65,7 @@ class Response:
                 raise EngineFailure("a request was ended twice")
             self._terminal = event
             self._failure = failure
-            self._events.append(event)
-            self._changed.notify_all()
+            self._events.put(event)
             settled, wake = self._released, self._wake
         if settled:
             self._settle()
@@ -79,10 +75,8 @@ class Response:
     def subscribe(self, wake: Callable[[], None]) -> None:
         """Have ``wake`` called after every publication, and at once when something is there. It is
         called by whoever publishes, so it must be quick, and may be called for nothing."""
-        with self._lock:
-            self._wake = wake
-            readable = self._readable()
-        if readable:
+        self._wake = wake
+        if self._released or not self._events.empty():
             wake()
 
     def take(self, timeout: float | None = None) -> GenerationEvent | None:
@@ -90,11 +84,15 @@ class Response:
 
         Raises TimeoutError when no event came within ``timeout`` seconds.
         """
-        with self._lock:
-            if not (self._events or self._await(timeout)):
-                raise TimeoutError(f"no event within {timeout} s")
-            event = self._events.popleft() if self._events else None
-        if event is None or event is self._terminal:
+        if self._released:
+            return None
+        try:
+            event = self._events.get(timeout=timeout)
+        except Empty:
+            raise TimeoutError(f"no event within {timeout} s") from None
+        if event is None:
+            self._events.put(None)  # for the next one that waits
+        elif event is self._terminal:
             self.release()
         return event
 
@@ -104,24 +102,13 @@ class Response:
             if self._released:
                 return
             self._released = True
-            self._events.clear()
-            self._changed.notify_all()
             settled = self._terminal is not None
+        with suppress(Empty):
+            while True:
+                self._events.get_nowait()
+        self._events.put(None)
         if settled:
             self._settle()
-
-    def _await(self, timeout: float | None) -> bool:
-        """Wait, with the lock held, for something to read; False when nothing came in time."""
-        if timeout == 0:
-            return self._readable()
-        self._waiting += 1
-        try:
-            return self._changed.wait_for(self._readable, timeout)
-        finally:
-            self._waiting -= 1
-
-    def _readable(self) -> bool:
-        return bool(self._events) or self._terminal is not None or self._released
 
     def _settle(self) -> None:
         if self._on_settled is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 _KEPT = 4096
 _MICRO = 1e-3
+_ROW = struct.Struct("q?5q")
+"""The fields of a RoundTiming in their order; times in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +57,25 @@ class RoundTimings:
 
     def reset(self) -> None:
         """Forget all rounds."""
-        self._rows: list[tuple[int, bool, int, int, int, int, int]] = []
-        self._next = 0
+        self._rows = bytearray(_ROW.size * self._kept)
+        self._added = 0
 
     def add(self, times: CycleTimes, engine: int, submit: int, settle: int) -> None:
         """Nanoseconds of one cycle: ``settle`` from the first collect to the last publication."""
         waited = int(times.waited * 1e9)
         post = times.collect - waited + times.commit
         output = settle - times.collect - times.commit
-        row = (times.rows, times.units == 1, engine, submit, post, output, waited)
-        if len(self._rows) < self._kept:
-            self._rows.append(row)
-        else:
-            self._rows[self._next] = row
-            self._next = (self._next + 1) % self._kept
+        place = self._added % self._kept * _ROW.size
+        alone = times.units == 1
+        _ROW.pack_into(self._rows, place, times.rows, alone, engine, submit, post, output, waited)
+        self._added += 1
 
     def snapshot(self) -> tuple[RoundTiming, ...]:
         """The rounds kept, oldest first."""
-        rows, first = list(self._rows), self._next
+        rows, added = bytes(self._rows), self._added
+        first = max(0, added - self._kept)
+        kept = (_ROW.unpack_from(rows, n % self._kept * _ROW.size) for n in range(first, added))
         return tuple(
             RoundTiming(count, alone, *(part * _MICRO for part in parts))
-            for count, alone, *parts in (*rows[first:], *rows[:first])
+            for count, alone, *parts in kept
         )

@@ -6,7 +6,7 @@ must produce however it was chunked, batched, paused and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ninfer_core.contract.checkpoints import (
@@ -192,6 +192,9 @@ class FakeProgram:
     ) -> Launched:
         self.faults.check("launch")
         return self._execution.decode(rows, ahead_of)
+
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        """Nothing is waited for."""
 
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched:
         self.faults.check("launch")

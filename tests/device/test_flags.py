@@ -58,6 +58,35 @@ def test_another_value_is_not_the_awaited_one(word):
         wait_flag(word, 2, 0.0, what="round 9", deadline_seconds=0.01)
 
 
+def test_a_long_sleep_is_followed_by_one_rehearsal(word):
+    rehearsed = []
+
+    def rehearse():
+        rehearsed.append(word.item())
+        word.fill_(1)
+
+    overslept = Flag(word).wait(1, 0.01, rehearse=rehearse)
+    assert rehearsed == [0]
+    assert not overslept
+
+
+def test_a_short_sleep_is_not(word):
+    def rehearse():
+        raise AssertionError("rehearsed")
+
+    setter = set_later(word, 1, 0.01)
+    assert not Flag(word).wait(1, 1e-3, rehearse=rehearse)
+    setter.join()
+
+
+def test_a_sleep_past_the_end_is_known(word):
+    def rehearse():
+        raise AssertionError("rehearsed")
+
+    assert Flag(word).wait(1, 0.3, check=lambda: word.fill_(1), rehearse=rehearse)
+    assert not Flag(word).wait(1, 0.3), "it was up at the first look"
+
+
 @pytest.mark.parametrize("expected", [0.0, 3600.0])
 def test_a_deadline_ends_the_wait_however_long_it_was_to_take(word, expected):
     with pytest.raises(DeviceTimeout, match=r"within 0.02 s") as error:

@@ -68,13 +68,6 @@ class _State:
             return None
         return self.channels.prose
 
-    def add(self, prose: _Prose) -> None:
-        """Move on over a token that was previewed as prose, which leaves `prose` what it is."""
-        prose.stretch.add_prose(prose.text)
-        self.pending = prose.pending
-        self.produced += 1
-        self.reasoning_tokens += prose.stretch.channel is Channel.REASONING
-
 
 class _Prose(NamedTuple):
     """A token that only adds ``text`` to the open ``stretch``, and the bytes left over."""
@@ -156,12 +149,20 @@ class Session:
         _, step = self._latest
         self._latest = None
         if isinstance(step, _Prose):
-            self._state.add(step)
-            self._transcript.add_text(step.stretch.channel, step.shown)
+            self._commit_prose(step)
         else:
             self._state = step.state
             self._open = step.state.prose
             self._transcript.add(preview.deltas, step.warnings)
+
+    def _commit_prose(self, prose: _Prose) -> None:
+        """The stretch stays open."""
+        state, channel = self._state, prose.stretch.channel
+        prose.stretch.add_prose(prose.text)
+        state.pending = prose.pending
+        state.produced += 1
+        state.reasoning_tokens += channel is Channel.REASONING
+        self._transcript.add_text(channel, prose.shown)
 
     def summary(self) -> OutputSummary:
         state = self._state

@@ -80,6 +80,9 @@ class EagerUnits:
             lambda: self._forwards.forced(works, tokens),
         )
 
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        """Nothing is waited for."""
+
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         self._sampler.count([work.sequence for work in works], tokens)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -232,6 +232,9 @@ class TextProgram:
         for unit in opened:
             unit.work.fresh_chunk = True
         return self._units.control(opened, [row.token_ids for row in rows])
+
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        self._units.before_results(rehearse)
 
     def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
         pending.consume()

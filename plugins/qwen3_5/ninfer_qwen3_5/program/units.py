@@ -50,6 +50,10 @@ class Units(Protocol):
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched: ...
 
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        """See ``Program.before_results``."""
+        ...
+
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         """These tokens became part of the ledgers."""
         ...

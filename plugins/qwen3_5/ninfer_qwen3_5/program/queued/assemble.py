@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.base import LaneRole
+from ninfer_core.device.flags import set_timer_slack
 from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
@@ -48,8 +49,9 @@ def build_queued(
     held: ExitStack,
     prepare: Prepare | None = None,
 ) -> Queued:
-    """Plan, allocate, prepare, warm up and capture. The calling thread has entered the compute
-    lane; it leaves it when ``held`` closes."""
+    """Plan, allocate, prepare, warm up and capture. The calling thread, which will also wait for
+    rounds, has entered the compute lane; it leaves it when ``held`` closes."""
+    set_timer_slack()
     lane = device.lane(LaneRole.COMPUTE)
     lane.synchronize()
     sizes = LaneSizes(budget.max_concurrency, -(-budget.max_context // 64), model.config.vocab_size)

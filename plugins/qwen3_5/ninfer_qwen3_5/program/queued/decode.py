@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import UnitKind
 from ninfer_core.device.flags import Flag
 from ninfer_core.ops.table import Ops
+from ninfer_qwen3_5.program.queued.expected import Expected
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
@@ -23,9 +25,6 @@ from ninfer_qwen3_5.program.work import RowWork
 if TYPE_CHECKING:
     from ninfer_core.device.base import Lane
     from ninfer_core.store.block_tables import BlockTables
-
-_WEIGHT_OF_LAST = 0.25
-"""Of the latest round's time in the running estimate of how long a round takes."""
 
 NO_LOGPROBS: tuple[TokenLogprobs, ...] = ()
 
@@ -51,8 +50,9 @@ class RoundLauncher:
         self._ops = ops
         self._lane = lane
         self._flags = [Flag(ring.flag(number)) for number in range(DEPTH)]
-        self._seconds: dict[int, float] = {}
+        self._expected = Expected()
         self._done_at = 0.0
+        self.rehearse: Callable[[], object] | None = None
 
     def launch(self, rows: Rows[UnitRow]) -> RoundLaunch:
         """Enqueue a round; the half that draws waits for ``finish`` where a row has masks."""
@@ -94,13 +94,12 @@ class RoundLauncher:
     def wait(self, number: int, count: int, started: float) -> Drawing:
         """Block until the flag of a round is up that was launched at ``started``."""
         began = max(started, self._done_at)
-        usual = self._seconds.get(count, 0.0)
-        expected = max(0.0, usual - (time.perf_counter() - began))
-        flag = self._flags[number % DEPTH]
-        flag.wait(number + 1, expected, check=self._lane.query, what=f"round {number}")
+        left = max(0.0, self._expected.seconds(count) - (time.perf_counter() - began))
+        overslept = self._flags[number % DEPTH].wait(
+            number + 1, left, check=self._lane.query, rehearse=self.rehearse, what="a round"
+        )
         self._done_at = time.perf_counter()
-        took = self._done_at - began
-        self._seconds[count] = usual + _WEIGHT_OF_LAST * (took - usual) if usual else took
+        self._expected.learn(count, self._done_at - began, overslept)
         return self._ring.read(number, count)
 
     def _changes(self) -> list[tuple[int, int, int]]:

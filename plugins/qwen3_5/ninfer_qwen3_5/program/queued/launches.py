@@ -50,19 +50,17 @@ class DrawnLaunch(SingleUse):
         tokens, broken = self._wait()
         ended = time.perf_counter()
         listed, scored = self._listed(tokens), self._scores()
-        statuses = self._statuses(broken)
-        works = self.works
         rows = [
             PendingRow(
                 sequence=row.handle,
-                frontier=work.start + work.executed,
+                frontier=row.work.start + row.work.executed,
                 token_ids=(token,),
                 status=status,
                 logprobs=entries,
                 scored=scored,
             )
-            for row, work, token, status, entries in zip(
-                self._rows, works, tokens, statuses, listed, strict=True
+            for row, token, status, entries in zip(
+                self._rows, tokens, self._statuses(broken), listed, strict=True
             )
         ]
         return PendingBatch(
@@ -70,7 +68,7 @@ class DrawnLaunch(SingleUse):
             tuple(rows),
             device_seconds=ended - self._launched,
             waited_seconds=ended - began,
-            detail=works,
+            detail=self.works,
         )
 
     def _draw(self) -> Rows[bool] | None:

@@ -82,6 +82,9 @@ class QueuedUnits:
             self._run(work, run)
         return ForcedLaunch(rows, tokens)
 
+    def before_results(self, rehearse: Callable[[], object]) -> None:
+        self._rounds.rehearse = rehearse
+
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         for work, row in zip(works, tokens, strict=True):
             if not work.counted and work.sequence.request.sampling.penalised:
