@@ -78,7 +78,7 @@ def scale_steps(weight: WeightMatrix) -> tuple[int, int]:
 
 def _by_group(weight: WeightMatrix) -> WeightMatrix:
     plane = weight.planes["scales"]
-    turned = plane.t().contiguous()
+    turned = plane.t().clone(memory_format=torch.contiguous_format)
     # The memory of a host may be a file's.
     scales = plane.view(turned.shape).copy_(turned) if plane.is_cuda else turned
     planes = {"codes": weight.planes["codes"], "scales": scales}
