@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from ninfer_core.device.base import MemoryFacts
+from ninfer_core.device.cuda.keep import keep_tensors
 from ninfer_core.device.driver import DriverError, driver
 from ninfer_core.device.errors import DeviceError, DeviceLost
 
@@ -48,7 +49,8 @@ def failed_call(code: int, doing: str, device: str) -> DeviceError:
 
 
 def lost(device: str, doing: str, detail: str) -> DeviceLost:
-    """The error of a device whose context is gone."""
+    """The error of a device whose context is gone. The process can still end well after it."""
+    keep_tensors()
     return DeviceLost(
         f"{device} was lost while {doing}: {detail}", hint="no more work can run in this process"
     )

@@ -7,6 +7,9 @@ with a signal in place of its exit code. The process's end gives back what they 
 from __future__ import annotations
 
 import ctypes
+import gc
+
+import torch
 
 
 def keep(thing: object) -> None:
@@ -17,3 +20,12 @@ def keep(thing: object) -> None:
 def let_go(thing: object) -> None:
     """Undo one :func:`keep`."""
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing))
+
+
+def keep_tensors() -> None:
+    """Hold every tensor on a GPU. For a lost one: torch asks it about captures when such a tensor
+    goes, and ends the process by the answer."""
+    for thing in gc.get_objects():
+        # type(), since objects may answer for their class, and do something for that.
+        if issubclass(type(thing), torch.Tensor) and thing.is_cuda:
+            keep(thing)
