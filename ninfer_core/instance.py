@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ninfer_core.contract.engine import DeviceUse, EngineOptions
 from ninfer_core.contract.frontend import Frontend
-from ninfer_core.contract.instance import Budget, BuildRequest, Features, ModelInstance
+from ninfer_core.contract.instance import Budget, BuildRequest, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
+from ninfer_core.draft_choice import draft_entry, features_of, open_draft_backend
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.errors import NinferError
@@ -17,7 +18,6 @@ from ninfer_core.hookspecs import (
     ARCHITECTURES,
     CACHE_POLICIES,
     DEVICES,
-    DRAFT_BACKENDS,
     GRAMMAR_BACKENDS,
     KV_FORMATS,
     MEDIA_FRONTENDS,
@@ -135,14 +135,14 @@ def _build(
     selection = choose_ops(devices[0], host)
     policy = host.load(CACHE_POLICIES, options.cache_policy)()
     budget = _budget(artifact, options, keeps=policy.keeps)
+    drafter = draft_entry(host, options)
     request = BuildRequest(
         artifact=artifact,
         devices=tuple(devices),
         ops=selection.ops,
         prepare_ops=selection.prepare,
-        features=Features(
-            vision=options.vision, draft=options.draft, draft_tokens=options.draft_tokens
-        ),
+        features=features_of(options, drafter),
+        draft_backend=open_draft_backend(host, drafter, artifact),
         purpose=options.purpose,
         budget=budget,
         frontend_options=frontend_options(options),
@@ -191,8 +191,7 @@ def device_use(device: Device) -> DeviceUse:
 def _require_features(host: PluginHost, options: EngineOptions) -> None:
     """Refuse what no installed plug-in runs, by name, before anything is opened."""
     host.get(CACHE_POLICIES, options.cache_policy)
-    if options.draft is not None:
-        host.get(DRAFT_BACKENDS, options.draft)
+    draft_entry(host, options)
     if options.vision:
         _require_media(host)
     if options.grammar_backend is not None:

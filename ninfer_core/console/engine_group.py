@@ -11,6 +11,7 @@ import typer
 from ninfer_core.console.sizes import byte_size
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.errors import UsageError
+from ninfer_core.hookspecs import DRAFT_BACKENDS
 from ninfer_core.plugins import PluginHost
 
 ModelArgument = Annotated[
@@ -58,7 +59,8 @@ class EngineGroup:
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
     ] = None
     spec: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Draft backend for speculative decoding.")
+        str | None,
+        typer.Option(metavar="NAME", help="Draft backend, where --plugin names several."),
     ] = None
     draft_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
@@ -66,8 +68,9 @@ class EngineGroup:
 
     def to_options(self, host: PluginHost) -> EngineOptions:
         """For one request at a time. Raises UsageError."""
-        if self.draft_tokens is not None and self.spec is None:
-            raise UsageError("--draft-tokens needs --spec", hint="name a draft backend")
+        named = self.spec is not None or bool(host.entries(DRAFT_BACKENDS))
+        if self.draft_tokens is not None and not named:
+            raise UsageError("--draft-tokens needs a draft backend", hint="add --plugin spec_mtp")
         if self.cache_slots is not None and self.cache == "off":
             raise UsageError("--cache off keeps nothing in --cache-slots", hint="leave one out")
         return EngineOptions(

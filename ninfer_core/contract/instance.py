@@ -12,6 +12,7 @@ from ninfer_core.contract.program import Program, ScoringProgram
 
 if TYPE_CHECKING:
     from ninfer_core.artifact import Artifact
+    from ninfer_core.contract.speculation import DraftBackend
     from ninfer_core.device.base import Device
 
 
@@ -62,7 +63,7 @@ class BuildRequest:
     purpose: Purpose
     budget: Budget
     prepare_ops: Callable[[Callable[[], None]], None] | None = None
-    draft_backend: Any | None = None
+    draft_backend: DraftBackend | None = None
     media_encoder: Any | None = None
     grammar_compiler: Any | None = None
     frontend_options: Mapping[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,13 +109,20 @@ class Proposal:
 
 
 class DraftBackend(Protocol):
-    """One drafter beside one target. ``caches`` is how many attention caches it needs."""
+    """One drafter beside one target."""
 
     @property
     def phase(self) -> DraftPhase: ...
 
     @property
-    def caches(self) -> int: ...
+    def component(self) -> str:
+        """The artifact's component that holds its weights; read only when it is chosen."""
+        ...
+
+    @property
+    def caches(self) -> int:
+        """How many attention caches of the target's kind it needs."""
+        ...
 
     def needs(self) -> TargetFeatures: ...
 
@@ -142,7 +149,3 @@ class DraftBackend(Protocol):
         ids i32[B] are the tokens at the first of them, hidden x[B, H] the target's rows before it.
         """
         ...
-
-
-DraftFactory = Any
-"""What ``DraftBackendEntry.load`` loads: called without arguments, it gives a DraftBackend."""

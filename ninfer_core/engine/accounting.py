@@ -58,7 +58,8 @@ class Accounting:
         watch.device += pending.device_seconds
         watch.rounds += 1
         if row.drafted:
-            _count_drafts(watch, row.drafted, count - 1)
+            # Before the output is cut: a stop says nothing about how well drafts were made.
+            _count_drafts(watch, row.drafted, len(row.token_ids) - 1)
         self._scheduler.progressed(record)
         unforced = record.forced[count:] if pending.kind is UnitKind.CONTROL else ()
         record.forced = preview.forced or unforced

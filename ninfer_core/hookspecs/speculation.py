@@ -25,7 +25,8 @@ class TargetFacts:
 class DraftBackendEntry(Entry):
     """A drafter.
 
-    ``load`` loads a factory of ``DraftBackend``; ``max_drafts`` bounds the drafts per round.
+    ``load`` loads what, called without arguments, makes a ``DraftBackend``; ``max_drafts`` bounds
+    the drafts per round.
     """
 
     load: str

@@ -40,7 +40,7 @@ def wrong(ninfer, *args, code=2, stdin=None):
         (["--prompt", "a", "--seed", "-1"], "seed"),
         (["--prompt", "a", "--stop", ""], "stop string is empty"),
         (["--prompt", "a", "--kv-capacity", "lots"], "--kv-capacity is 'lots'"),
-        (["--prompt", "a", "--draft-tokens", "3"], "--draft-tokens needs --spec"),
+        (["--prompt", "a", "--draft-tokens", "3"], "--draft-tokens needs a draft backend"),
         (["no-such-model", "--prompt", "a"], "'no-such-model'"),
         (["--messages", "/no/such.json"], "--messages /no/such.json"),
         (["--prompt", " "], "the prompt is empty"),
@@ -144,7 +144,7 @@ def test_the_traceback_comes_only_with_debug(ninfer, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--spec", "mtp"], "does not run MTP drafts yet"),
+        (["--spec", "dflash"], "no draft backend is named 'dflash'"),
         (["--spec", "magic"], "no draft backend is named 'magic'"),
         (["--kv-dtype", "int2"], "int2"),
     ],

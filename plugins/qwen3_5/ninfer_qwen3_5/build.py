@@ -13,14 +13,10 @@ from ninfer_core.device.base import LaneRole
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend import open_frontend
-from ninfer_qwen3_5.geometry.artifact import read_geometry
-from ninfer_qwen3_5.geometry.source import GeometrySource, geometry_bytes
-from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
-from ninfer_qwen3_5.load.residence import HOST, Residence
-from ninfer_qwen3_5.load.text import load_text, text_parameters
-from ninfer_qwen3_5.model.parameters import TextParameters
+from ninfer_qwen3_5.load.weights import Weights
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program, scoring_program
+from ninfer_qwen3_5.program.drafting import Drafting
 from ninfer_qwen3_5.program.layout import Numerics
 
 if TYPE_CHECKING:
@@ -74,9 +70,10 @@ def build_instance(request: BuildRequest) -> Qwen35Instance:
     numerics = choose_numerics(device, request.budget.kv_format)
     with ExitStack() as opening:
         held = _entered(device, opening)
-        parameters = _parameters(request, config, device)
-        model = TextModel(config, parameters, request.ops, frontend.vocab_size)
-        program, memory = _program(request, model, device, numerics, held)
+        weights = Weights(request, config, device)
+        model = TextModel(config, weights.text(), request.ops, frontend.vocab_size)
+        drafting = weights.drafting(model)
+        program, memory = _program(request, model, device, numerics, held, drafting)
         opening.pop_all()
     return Qwen35Instance(request.artifact.name, frontend, program, memory)
 
@@ -87,10 +84,13 @@ def _program(
     device: Device,
     numerics: Numerics,
     held: ExitStack | None,
+    drafting: Drafting | None,
 ) -> tuple[Program | ScoringProgram, Mapping[str, int]]:
     if request.purpose is Purpose.CAUSAL_SCORING:
         return scoring_program(model, request.budget, device, numerics, held)
-    return generation_program(model, request.budget, device, numerics, held, request.prepare_ops)
+    return generation_program(
+        model, request.budget, device, numerics, held, request.prepare_ops, drafting
+    )
 
 
 def choose_numerics(device: Device, kv_format: str | None) -> Numerics:
@@ -116,25 +116,9 @@ def _entered(device: Device, opening: ExitStack) -> ExitStack | None:
     return held
 
 
-def _parameters(request: BuildRequest, config: TextConfig, device: Device) -> TextParameters:
-    """Those that the artifact holds, or random ones where it describes only a geometry."""
-    geometry = read_geometry(request.artifact)
-    if geometry is None:
-        residence = _residence(device, resident_bytes(request.artifact, config))
-        return load_text(request.artifact, config, request.ops, residence)
-    residence = _residence(device, geometry_bytes(config, geometry))
-    source = GeometrySource(config, geometry, residence.take, device.torch_device)
-    return text_parameters(source, config, request.ops, residence)
-
-
-def _residence(device: Device, size: int) -> Residence:
-    return HOST if device.facts.kind == "cpu" else DeviceResidence(device, size)
-
-
 def _refuse_features(request: BuildRequest) -> None:
-    if request.features.vision or request.features.draft is not None:
-        asked = "vision" if request.features.vision else f"draft {request.features.draft!r}"
-        raise UsageError(f"{asked} is not run by ninfer-qwen3_5 in this version")
+    if request.features.vision:
+        raise UsageError("vision is not run by ninfer-qwen3_5 in this version")
     if len(request.devices) != 1:
         raise UsageError(
             f"{len(request.devices)} devices were given; this version runs on one",

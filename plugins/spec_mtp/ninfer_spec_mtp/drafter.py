@@ -29,6 +29,7 @@ class MtpDrafter:
     """See :class:`ninfer_core.contract.speculation.DraftBackend`."""
 
     phase = DraftPhase.AFTER_ACCEPT
+    component = "mtp"
     caches = 1
 
     def needs(self) -> TargetFeatures:

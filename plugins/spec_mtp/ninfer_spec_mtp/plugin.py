@@ -21,5 +21,4 @@ def ninfer_draft_backends() -> Iterable[DraftBackendEntry]:
         max_drafts=8,
         load="ninfer_spec_mtp.drafter:open_drafter",
         accepts=_has_mtp_head,
-        unavailable="this version of ninfer-spec-mtp does not run MTP drafts yet",
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact import WeightFormat, builtin_registry
-from ninfer_core.artifact.convert import RECIPES, ParameterRole
+from ninfer_core.artifact.convert import RECIPES, ParameterRole, ParameterSpec
 from ninfer_core.artifact.convert.recipe import RecipeBuilder, Storage
 from ninfer_core.artifact.encoded import WEIGHT
+from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.convert.parameters import text_parameters
+from ninfer_qwen3_5.convert.parameters import mtp_parameters, text_parameters
 from ninfer_qwen3_5.geometry.artifact import Geometry
 from ninfer_qwen3_5.geometry.fill import fill
 from ninfer_qwen3_5.load.device_residence import padded, vector_bytes
@@ -33,11 +34,16 @@ class GeometrySource:
     kind of device. Small parameters lie where trained ones do (contract: ``ParameterSource``)."""
 
     def __init__(
-        self, config: TextConfig, geometry: Geometry, take: Take, device: torch.device
+        self,
+        config: TextConfig,
+        geometry: Geometry,
+        take: Take,
+        device: torch.device,
+        components: Sequence[str] = ("text",),
     ) -> None:
         import torch
 
-        self._formats = stored_formats(config, geometry)
+        self._formats = stored_formats(config, geometry, components)
         self._take = take
         self._matrices = torch.Generator(device).manual_seed(geometry.seed)
         self._vectors = torch.Generator().manual_seed(geometry.seed)
@@ -71,10 +77,10 @@ class GeometrySource:
 
 
 def stored_formats(
-    config: TextConfig, geometry: Geometry
+    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
 ) -> Mapping[str, tuple[WeightFormat, str]]:
-    """Format and layout that the recipe gives each matrix and table of the text model, by name."""
-    parameters = text_parameters(config)
+    """Format and layout that the recipe gives each matrix and table of the components, by name."""
+    parameters = _parameters(config, components)
     dtypes = dict.fromkeys((parameter.name for parameter in parameters), "bfloat16")
     builder = RecipeBuilder(parameters, (), dtypes)
     RECIPES.get(geometry.recipe).apply(builder)
@@ -90,16 +96,34 @@ def stored_formats(
     }
 
 
-def geometry_bytes(config: TextConfig, geometry: Geometry) -> int:
+def geometry_bytes(
+    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
+) -> int:
     """What the parameters need in an arena, by formula."""
-    formats = stored_formats(config, geometry)
+    formats = stored_formats(config, geometry, components)
+    parameters = _parameters(config, components)
     planes = (
         math.prod(shape) * dtype.itemsize
-        for parameter in text_parameters(config)
+        for parameter in parameters
         if parameter.name in formats
         for shape, dtype in plane_shapes(formats[parameter.name], *parameter.shape).values()
     )
-    return sum(map(padded, planes)) + vector_bytes(config)
+    beside = (
+        4 * math.prod(p.shape)
+        for p in parameters
+        if len(p.shape) == 1 and not p.name.startswith("text.")
+    )
+    return sum(map(padded, (*planes, *beside))) + vector_bytes(config)
+
+
+def _parameters(config: TextConfig, components: Sequence[str]) -> tuple[ParameterSpec, ...]:
+    known = {"text": text_parameters, "mtp": mtp_parameters}
+    unknown = [name for name in components if name not in known]
+    if unknown:
+        raise UsageError(
+            f"a geometry has no component {unknown[0]!r}", hint="give a converted checkpoint"
+        )
+    return tuple(p for name in components for p in known[name](config))
 
 
 def plane_shapes(stored: tuple[WeightFormat, str], rows: int, columns: int) -> PlaneShapes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact import Artifact
@@ -55,14 +56,24 @@ class DeviceResidence:
         return placed
 
 
-def resident_bytes(artifact: Artifact, config: TextConfig) -> int:
-    """What the text component needs in an arena: stored matrices, and vectors in fp32."""
+def resident_bytes(
+    artifact: Artifact, config: TextConfig, components: Sequence[str] = ("text",)
+) -> int:
+    """What components need in an arena: stored matrices, and vectors in fp32."""
     stored = {
-        part.object: artifact.tensor(part.object).bytes
-        for binding in artifact.bindings("text")
+        part.object: artifact.tensor(part.object)
+        for component in components
+        for binding in artifact.bindings(component)
         for part in binding.parts
     }
-    return sum(padded(size) for size in stored.values()) + vector_bytes(config)
+    beside = (
+        math.prod(binding.shape)
+        for component in components
+        for binding in artifact.bindings(component)
+        if component != "text" and len(binding.shape) == 1
+    )
+    widened = sum(padded(4 * size) for size in beside)
+    return sum(padded(t.bytes) for t in stored.values()) + widened + vector_bytes(config)
 
 
 def vector_bytes(config: TextConfig) -> int:

@@ -1,0 +1,84 @@
+"""Which draft backend an engine runs: exactly one or none, fixed at start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.instance import Features, Purpose
+from ninfer_core.errors import UsageError
+from ninfer_core.hookspecs import DRAFT_BACKENDS, DraftBackendEntry, TargetFacts
+from ninfer_core.plugins import PluginHost
+
+if TYPE_CHECKING:
+    from ninfer_core.artifact import Artifact
+    from ninfer_core.contract.speculation import DraftBackend
+
+DEFAULT_DRAFTS = 3
+"""Drafts per round when none are asked for."""
+
+
+def draft_entry(host: PluginHost, options: EngineOptions) -> DraftBackendEntry | None:
+    """The backend asked for by name, or else the only one that a named plug-in offers.
+
+    Raises PluginError for one that cannot be used, UsageError where the choice is not clear or the
+    options contradict it.
+    """
+    offered = [entry.name for entry in host.entries(DRAFT_BACKENDS)]
+    if options.draft is None and not offered:
+        if options.draft_tokens:
+            raise UsageError(
+                f"draft_tokens is {options.draft_tokens}, and no draft backend was chosen",
+                hint="add --plugin spec_mtp, or leave --draft-tokens out",
+            )
+        return None
+    if options.draft is None and len(offered) > 1:
+        raise UsageError(
+            f"the draft backends {', '.join(offered)} are offered", hint="choose one with --spec"
+        )
+    entry = host.get(DRAFT_BACKENDS, options.draft or offered[0])
+    if options.purpose is not Purpose.GENERATION:
+        raise UsageError(f"draft backend {entry.name} is for generation", hint="leave it out")
+    if options.draft_tokens > entry.max_drafts:
+        raise UsageError(
+            f"draft_tokens is {options.draft_tokens}; draft backend {entry.name} makes at most "
+            f"{entry.max_drafts}"
+        )
+    return entry
+
+
+def features_of(options: EngineOptions, entry: DraftBackendEntry | None) -> Features:
+    """What is bound besides text."""
+    if entry is None:
+        return Features(vision=options.vision)
+    drafts = options.draft_tokens or min(DEFAULT_DRAFTS, entry.max_drafts)
+    return Features(vision=options.vision, draft=entry.name, draft_tokens=drafts)
+
+
+def open_draft_backend(
+    host: PluginHost, entry: DraftBackendEntry | None, artifact: Artifact
+) -> DraftBackend | None:
+    """The backend of ``entry``, unbound. Raises PluginError, UsageError for a target it refuses."""
+    if entry is None:
+        return None
+    verdict = entry.accepts(_facts(artifact))
+    if not verdict.ok:
+        raise UsageError(
+            f"draft backend {entry.name} does not fit {artifact.name}: {verdict.reason}",
+            hint="leave it out, or choose another model",
+        )
+    backend: DraftBackend = host.load(DRAFT_BACKENDS, entry.name)()
+    return backend
+
+
+def _facts(artifact: Artifact) -> TargetFacts:
+    config: Mapping[str, Any] = artifact.component("text").config
+    text = config.get("text_config") or config
+    return TargetFacts(
+        architecture=artifact.architecture or "",
+        layers=int(text.get("num_hidden_layers", 0)),
+        hidden_size=int(text.get("hidden_size", 0)),
+        vocab_size=int(text.get("vocab_size", 0)),
+        mtp_layers=int(text.get("mtp_num_hidden_layers", 0)),
+    )
