@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import typer
@@ -18,11 +19,11 @@ from ninfer_core.console import (
     say,
     with_groups,
 )
-from ninfer_core.contract.engine import EngineLike, EngineOptions, LoadSummary
+from ninfer_core.contract.engine import EngineLike
 from ninfer_gateway_http.log_format import log_to_stderr
 from ninfer_gateway_http.options import ServerGroup
 from ninfer_gateway_http.options_operation import AccessGroup, OperationGroup
-from ninfer_gateway_http.settings import ServerSettings
+from ninfer_gateway_http.start_report import start_report
 
 serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 Level = Literal["debug", "info", "warning", "error"]
@@ -64,18 +65,12 @@ def serve(
             with contextlib.closing(opened):
                 app = create_app(opened, settings)
                 summary, url = opened.load_summary(), url_of(sock, tls)
-                Server(app, lambda: _report(summary, settings, options, url), tls).serve_on(sock)
+                Server(
+                    app, lambda: _say_all(start_report(summary, settings, options, url)), tls
+                ).serve_on(sock)
         say("note", "stopped")
 
 
-def _report(model: LoadSummary, settings: ServerSettings, options: EngineOptions, url: str) -> None:
-    say("serving", f"{settings.model_id or model.name} ({model.architecture})")
-    say("device", ", ".join(model.devices))
-    say(
-        "context",
-        f"{model.max_context} tokens, {model.max_concurrency} at a time, "
-        f"{options.max_pending} may wait",
-    )
-    say("loaded", f"in {model.seconds:.1f} s")
-    base = url if url.startswith("unix:") else f"{url}/v1"
-    say("url", base + (" (API key needed)" if settings.api_keys else ""))
+def _say_all(lines: Iterable[tuple[str, str]]) -> None:
+    for kind, text in lines:
+        say(kind, text)
