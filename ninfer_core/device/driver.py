@@ -17,6 +17,9 @@ LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
+_CARVEOUT = 9
+"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
+
 _PORTABLE_AND_MAPPED = 3
 """CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP."""
 
@@ -90,6 +93,12 @@ class Driver:
         arguments = (ctypes.byref(seen), ctypes.c_void_p(address), ctypes.c_uint(0))
         self._call("cuMemHostGetDevicePointer_v2", *arguments)
         return seen.value or 0
+
+    def prefer_shared_memory(self, function: int, percent: int) -> None:
+        """How much of the memory that L1 cache and shared memory divide is to be shared memory
+        while ``function`` runs."""
+        arguments = (ctypes.c_void_p(function), ctypes.c_int(_CARVEOUT), ctypes.c_int(percent))
+        self._call("cuFuncSetAttribute", *arguments)
 
     def upload_graph(self, executable: int, stream: int) -> None:
         """Let the device take what it needs for a graph now rather than at its first launch."""

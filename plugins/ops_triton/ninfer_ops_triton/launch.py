@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import triton
 
+from ninfer_core.device.driver import driver
+
 INTERPRET = os.environ.get("TRITON_INTERPRET", "0") == "1"
 """Whether kernels run in Triton's interpreter on CPU tensors; read once, like Triton does."""
 
@@ -95,7 +97,13 @@ _ready: dict[tuple[Any, ...], _Ready] = {}
 """Compiled kernels by what Triton specialises on. Its own look-up costs several times a launch."""
 
 
+SHARED_MEMORY = 100
+"""Percent of an SM's memory for all kernels alike: an SM that divides it in another way for the
+next kernel first runs empty, so that kernels launched ahead could not begin on it."""
+
+
 def _prepare(kernel: Any, given: int, compiled: Any) -> _Ready:
+    driver().prefer_shared_memory(compiled.function, SHARED_MEMORY)
     return _Ready(
         compiled.run,
         compiled.function,
