@@ -32,7 +32,9 @@ class Served:
         of requests that ended in any way."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
             text = answer.read().decode()
-        ends = [line for line in text.splitlines() if line.startswith("vllm:request_success_total{")]
+        ends = [
+            line for line in text.splitlines() if line.startswith("vllm:request_success_total{")
+        ]
         return plain_samples(text) | {"ended": sum(float(line.split()[-1]) for line in ends)}
 
     def resident_bytes(self) -> list[int]:
