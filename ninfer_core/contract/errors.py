@@ -51,14 +51,27 @@ class ContextLengthExceeded(RequestError):
 
 
 class InvalidSchema(RequestError):
-    """A constraint's source is invalid, unsupported or unsatisfiable at ``pointer`` (RFC 6901)."""
+    """A constraint's source is invalid, unsupported or unsatisfiable at ``pointer`` (RFC 6901).
+
+    ``code`` is invalid_, unsupported_ or unsatisfiable_json_schema, or invalid_ or unsupported_
+    with grammar, regex or choice.
+    """
 
     code = "invalid_json_schema"
     exit_code = 2
 
-    def __init__(self, message: str, *, pointer: str = "", param: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        pointer: str = "",
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
         super().__init__(message, param=param)
         self.pointer = pointer
+        if code is not None:
+            self.code = code
 
 
 class Unsupported(RequestError):

@@ -1,8 +1,32 @@
-"""The seam for constraint engines: compile once, match per request."""
+"""The seam for constraint engines: compile once, match per request.
+
+A constraint is written by a model family's Frontend and compiled by a grammar backend; neither
+knows the other. ``GrammarSource.text`` is JSON ``{"parts": {name: part}}``, where a part is one of
+
+* ``{"kind": "json_schema", "schema", "param", "closed"}``: JSON under a schema. ``param`` is the
+  request's field, for refusals; ``closed``: an object that lists properties and says nothing of
+  others has no others,
+* ``{"kind": "json_object"}``, ``{"kind": "regex", "pattern"}`` (the whole text),
+  ``{"kind": "grammar", "source"}`` (GBNF, rule ``root``), ``{"kind": "choice", "values"}``, each
+  with ``param``,
+* ``{"kind": "text", "value"}``, ``{"kind": "seq" | "alt", "items": [part]}``,
+  ``{"kind": "optional" | "loop", "item": part}``,
+* ``{"kind": "members", "schema", "param", "before", "after", "tags", "enforce"}``: the members of
+  an object one by one, each ``before[0] name before[1] value after``; a text stands as it is and
+  holds none of ``tags``, anything else is JSON. ``enforce`` true: the schema is enforced or
+  refused; null: enforced where it can be; false: only names are.
+
+``GrammarSource.framing`` is JSON ``{"start": n, "stages": [stage]}``: what the output goes through.
+A stage ``{"part": name | null, "exits": {id: stage}, "early": {id: stage}, "end": bool}`` is free
+text (null) or a text of a part; a token of ``exits`` leads on once that text is whole, one of
+``early`` before the stage has any text; ``end`` says that the output may end once it is whole.
+``prefix`` beside them is text of the first stage that stands in the prompt already.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ninfer_core.contract.frontend import ColumnState, CompiledGrammar, GrammarSource
@@ -10,6 +34,15 @@ from ninfer_core.contract.frontend import ColumnState, CompiledGrammar, GrammarS
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GrammarVocabulary:
+    """What a backend has to know of a tokenizer: the bytes of every id, empty for ids that spell no
+    text (special and added tokens, marks), and the ids that end an output."""
+
+    token_bytes: Sequence[bytes]
+    ends: frozenset[int]
 
 
 class Matcher(Protocol):
@@ -41,3 +74,11 @@ class GrammarCompiler(Protocol):
     def compile(self, source: GrammarSource) -> CompiledGrammar: ...
 
     def open(self, compiled: CompiledGrammar) -> Matcher: ...
+
+
+class GrammarBackend(Protocol):
+    """What ``GrammarBackendEntry.load`` loads."""
+
+    def __call__(self, vocabulary: GrammarVocabulary) -> GrammarCompiler:
+        """Cheap: a backend loads its library when something is compiled."""
+        ...

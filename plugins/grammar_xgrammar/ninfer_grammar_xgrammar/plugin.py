@@ -13,9 +13,8 @@ def ninfer_grammar_backends() -> Iterable[GrammarBackendEntry]:
     """Offer xgrammar."""
     yield GrammarBackendEntry(
         name="xgrammar",
-        summary="JSON schema, regular expressions and EBNF through xgrammar",
-        kinds=("json_schema", "regex", "ebnf"),
+        summary="JSON schema, regular expressions, grammars and tool calls through xgrammar",
+        kinds=("json_object", "json_schema", "grammar", "regex", "choice", "tools"),
         load="ninfer_grammar_xgrammar.backend:open_backend",
         requirements=("xgrammar>=0.2",),
-        unavailable="this version of ninfer-grammar-xgrammar does not constrain output yet",
     )

@@ -1,0 +1,195 @@
+"""The grammar backend: checks sources without the library, compiles them with it, and keeps what
+was compiled."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ninfer_core.contract.errors import EngineFailure, InvalidSchema
+from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
+from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
+from ninfer_grammar_xgrammar.ebnf import to_ebnf
+from ninfer_grammar_xgrammar.matcher import Framed, Stage, StageMatcher
+from ninfer_grammar_xgrammar.parts import part_grammar
+
+if TYPE_CHECKING:
+    from ninfer_grammar_xgrammar.library import Library
+
+CACHE_BYTES = 256 << 20
+COLD_COMPILES = 2
+COMPILE_SECONDS = 2.5
+"""How long a request waits for its own compile; what was begun goes on, for whoever asks next."""
+LOWERED = 64
+"""Parts that are kept as grammars."""
+
+
+def open_backend(vocabulary: GrammarVocabulary) -> XGrammarCompiler:
+    """Load nothing yet."""
+    return XGrammarCompiler(vocabulary)
+
+
+@dataclass(slots=True)
+class _Cache:
+    """Compiled parts by their JSON, the least recently used first."""
+
+    parts: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
+    bytes: int = 0
+
+    def get(self, key: str) -> tuple[Any, int] | None:
+        if key in self.parts:
+            self.parts.move_to_end(key)
+        return self.parts.get(key)
+
+    def put(self, key: str, compiled: Any, size: int) -> None:
+        self.parts[key] = (compiled, size)
+        self.bytes += size
+        while self.bytes > CACHE_BYTES and len(self.parts) > 1:
+            _, (_, gone) = self.parts.popitem(last=False)
+            self.bytes -= gone
+
+
+class XGrammarCompiler:
+    """See the contract's ``GrammarCompiler``. Thread safe."""
+
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._lock = threading.Lock()
+        self._loading = threading.Lock()
+        self._cold = threading.Semaphore(COLD_COMPILES)
+        self._library: Library | None = None
+        self._cache = _Cache()
+        self._flights: dict[str, Future[tuple[Any, int]]] = {}
+        self._lowered: OrderedDict[str, str] = OrderedDict()
+        self._free = _free_words(vocabulary)
+
+    def check(self, source: GrammarSource) -> None:
+        """Lower every part. Needs no library."""
+        for part in json.loads(source.text)["parts"].values():
+            self._ebnf(_key(part), part)
+
+    def compile(self, source: GrammarSource) -> CompiledGrammar:
+        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`."""
+        framing, parts = json.loads(source.framing), json.loads(source.text)["parts"]
+        compiled = {name: self._part(part) for name, part in parts.items()}
+        stages = tuple(_stage(stage, compiled) for stage in framing["stages"])
+        size = sum(size for _, size in compiled.values())
+        return Framed(stages, framing["start"], self._vocabulary.ends, self._free, self._open, size)
+
+    def open(self, compiled: CompiledGrammar) -> Matcher:
+        if not isinstance(compiled, Framed):
+            raise EngineFailure("a grammar was compiled by another backend")
+        return StageMatcher(compiled)
+
+    def _open(self, grammar: Any) -> Any:
+        return self._loaded().open(grammar)
+
+    def _loaded(self) -> Library:
+        """The library, imported once; that takes seconds."""
+        with self._loading:
+            if self._library is None:
+                from ninfer_grammar_xgrammar.library import Library
+
+                self._library = Library(self._vocabulary)
+            return self._library
+
+    def _part(self, part: dict[str, Any]) -> tuple[Any, int]:
+        key = _key(part)
+        with self._lock:
+            found = self._cache.get(key)
+            if found is not None:
+                return found
+            flight = self._flights.get(key)
+            begun = flight is not None
+            if flight is None:
+                flight = self._flights[key] = Future()
+        if not begun:
+            self._begin(key, part, flight)
+        try:
+            return flight.result(COMPILE_SECONDS)
+        except FutureTimeout:
+            raise InvalidSchema(
+                f"{part.get('param', 'response_format')} takes longer than {COMPILE_SECONDS:g} "
+                "seconds to compile; simplify it, or try again when it is done",
+                param=part.get("param", "response_format"),
+                code="unsupported_json_schema",
+            ) from None
+
+    def _ebnf(self, key: str, part: dict[str, Any]) -> str:
+        with self._lock:
+            if key in self._lowered:
+                self._lowered.move_to_end(key)
+                return self._lowered[key]
+        ebnf = to_ebnf(part_grammar(part))
+        with self._lock:
+            self._lowered[key] = ebnf
+            if len(self._lowered) > LOWERED:
+                self._lowered.popitem(last=False)
+        return ebnf
+
+    def _begin(self, key: str, part: dict[str, Any], flight: Future[tuple[Any, int]]) -> None:
+        try:
+            ebnf = self._ebnf(key, part)
+            library = self._loaded()
+        except BaseException as error:
+            self._land(key, flight, error=error)
+            return
+        name = "ninfer-grammar-compile"
+        args = (key, ebnf, library, flight)
+        # no daemon: a process that ends amid a compile would be aborted
+        threading.Thread(target=self._compile, args=args, name=name).start()
+
+    def _compile(
+        self, key: str, ebnf: str, library: Library, flight: Future[tuple[Any, int]]
+    ) -> None:
+        try:
+            with self._cold:
+                compiled = library.compile(ebnf)
+            self._land(key, flight, (compiled, int(compiled.memory_size_bytes)))
+        except BaseException as error:
+            self._land(key, flight, error=error)
+
+    def _land(
+        self,
+        key: str,
+        flight: Future[tuple[Any, int]],
+        result: tuple[Any, int] | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        with self._lock:
+            self._flights.pop(key, None)
+            if result is not None:
+                self._cache.put(key, *result)
+        if result is not None:
+            flight.set_result(result)
+        else:
+            flight.set_exception(error or EngineFailure("a compile gave nothing"))
+
+
+def _key(part: dict[str, Any]) -> str:
+    return json.dumps(part, ensure_ascii=False)
+
+
+def _stage(stage: dict[str, Any], compiled: dict[str, tuple[Any, int]]) -> Stage:
+    name = stage["part"]
+    return Stage(
+        None if name is None else compiled[name][0],
+        {int(token): after for token, after in stage["exits"].items()},
+        {int(token): after for token, after in stage["early"].items()},
+        bool(stage["end"]),
+    )
+
+
+def _free_words(vocabulary: GrammarVocabulary) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Tokens that have a text, as bits."""
+    count = len(vocabulary.token_bytes)
+    bits = np.zeros(-(-count // 32) * 32, dtype=bool)
+    bits[:count] = [bool(text) for text in vocabulary.token_bytes]
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)

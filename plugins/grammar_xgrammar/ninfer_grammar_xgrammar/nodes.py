@@ -1,0 +1,188 @@
+"""Grammars between their sources and the library: small trees over characters and rule names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ninfer_grammar_xgrammar.charset import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Exactly these characters."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A character of a set, ``low`` to ``high`` times; None is without end."""
+
+    chars: Chars
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """One of ``items``; of none of them, nothing at all: the empty language."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Any number of times, also never."""
+
+    item: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    name: str
+
+
+Node = Text | Chars | Many | Seq | Alt | Loop | Ref
+
+EMPTY = Seq(())
+NEVER = Alt(())
+
+
+def seq(*items: Node | str) -> Node:
+    """Items one after another; neighbouring texts join."""
+    flat: list[Node] = []
+    for item in items:
+        node = Text(item) if isinstance(item, str) else item
+        for part in node.items if isinstance(node, Seq) else (node,):
+            if part == NEVER:
+                return NEVER
+            if isinstance(part, Text) and flat and isinstance(flat[-1], Text):
+                flat[-1] = Text(flat[-1].value + part.value)
+            elif part != Text(""):
+                flat.append(part)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def alt(*items: Node | str) -> Node:
+    """One of the items, each once."""
+    flat: dict[Node, None] = {}
+    for item in items:
+        node = Text(item) if isinstance(item, str) else item
+        flat.update(dict.fromkeys(node.items if isinstance(node, Alt) else (node,)))
+    return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat))
+
+
+def optional(item: Node) -> Node:
+    return alt(item, EMPTY)
+
+
+@dataclass(slots=True)
+class Grammar:
+    """Rules by name; ``root`` is where a text starts."""
+
+    rules: dict[str, Node] = field(default_factory=dict)
+    root: str = "root"
+
+    def name(self, prefix: str) -> str:
+        """A name that no rule has."""
+        return f"{prefix}_{len(self.rules)}"
+
+    def add(self, prefix: str, node: Node) -> Ref:
+        name = self.name(prefix)
+        self.rules[name] = node
+        return Ref(name)
+
+    def pruned(self) -> Grammar | None:
+        """Without what derives no text and what is not reached; None if nothing remains."""
+        alive = _productive(self.rules)
+        if self.root not in alive:
+            return None
+        kept = {name: _prune(self.rules[name], alive) for name in alive}
+        reached, queue = {self.root}, [self.root]
+        while queue:
+            for name in set(references(kept[queue.pop()])) - reached:
+                reached.add(name)
+                queue.append(name)
+        return Grammar({name: node for name, node in kept.items() if name in reached}, self.root)
+
+
+def references(node: Node) -> Iterator[str]:
+    """The rules that ``node`` names."""
+    stack = [node]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, Ref):
+            yield here.name
+        elif isinstance(here, Seq | Alt):
+            stack.extend(here.items)
+        elif isinstance(here, Loop):
+            stack.append(here.item)
+
+
+def nodes_in(node: Node) -> int:
+    """How many nodes ``node`` is made of."""
+    count, stack = 0, [node]
+    while stack:
+        here = stack.pop()
+        count += 1
+        if isinstance(here, Seq | Alt):
+            stack.extend(here.items)
+        elif isinstance(here, Loop):
+            stack.append(here.item)
+    return count
+
+
+def _productive(rules: dict[str, Node]) -> set[str]:
+    """Rules that derive some text, found from the leaves upwards."""
+    users: dict[str, set[str]] = {}
+    for name, node in rules.items():
+        for used in references(node):
+            users.setdefault(used, set()).add(name)
+    alive: set[str] = set()
+    queue: Iterable[str] = list(rules)
+    while queue:
+        later: set[str] = set()
+        for name in queue:
+            if name not in alive and _derives(rules[name], alive):
+                alive.add(name)
+                later |= users.get(name, set())
+        queue = later - alive
+    return alive
+
+
+def _derives(node: Node, alive: set[str]) -> bool:
+    if isinstance(node, Ref):
+        return node.name in alive
+    if isinstance(node, Seq):
+        return all(_derives(item, alive) for item in node.items)
+    if isinstance(node, Alt):
+        return any(_derives(item, alive) for item in node.items)
+    if isinstance(node, Many):
+        return node.low == 0 or bool(node.chars.ranges)
+    return not isinstance(node, Chars) or bool(node.ranges)
+
+
+def _prune(node: Node, alive: set[str]) -> Node:
+    """``node``, which derives something, without the branches that do not."""
+    if isinstance(node, Seq):
+        return seq(*(_prune(item, alive) for item in node.items))
+    if isinstance(node, Alt):
+        return alt(*(_prune(item, alive) for item in node.items if _derives(item, alive)))
+    if isinstance(node, Loop):
+        return Loop(_prune(node.item, alive)) if _derives(node.item, alive) else EMPTY
+    if isinstance(node, Many) and not node.chars.ranges:
+        return EMPTY
+    return node
