@@ -35,10 +35,15 @@ class Pressure:
         self, record: RequestRecord, shortfall: Shortfall, keep: CheckpointRef | None = None
     ) -> Relief:
         """Give up some optional cache on the short axis, never ``keep``, or begin to copy some to
-        the host, so that room comes when that has settled."""
-        answer = self._resources.reclaimer.relieve(
-            shortfall, keep or record.wanted, keep=keep is not None, busy=self._contexts.open
-        )
+        the host, so that room comes when that has settled. With no other resident, so that nothing
+        else can make way, also points that free room only together."""
+        reclaimer, alone = self._resources.reclaimer, self._alone(record)
+        spare, never = keep or record.wanted, keep is not None
+        while True:
+            answer = reclaimer.relieve(shortfall, spare, keep=never, busy=self._contexts.open)
+            stuck = answer is Relief.NOTHING and alone
+            if not (stuck and reclaimer.untangle(shortfall, spare, keep=never)):
+                break
         if not isinstance(answer, Demotion):
             return answer
         self._contexts.demote(answer)
@@ -91,6 +96,9 @@ class Pressure:
             return False
         record.resume = self._program.revoke(resume)
         return True
+
+    def _alone(self, record: RequestRecord) -> bool:
+        return all(other is record for other in self._scheduler.residents)
 
     def _revoke(self, record: RequestRecord, axis: str) -> bool:
         younger = (r for r in reversed(self._scheduler.paused) if r.ticket > record.ticket)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ninfer_core.contract.cache import CachePolicy, SaveOffer, Victim
-from ninfer_core.contract.checkpoints import CheckpointAction, Demoted, Plan
+from ninfer_core.contract.checkpoints import CheckpointAction, Demoted, Plan, Tier
 from ninfer_core.contract.program import Program
 from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Shortfall
 from ninfer_core.engine.catalogue import Catalogue, CatalogueEntry
@@ -94,6 +94,28 @@ class Reclaimer:
                 break
         return Relief.FREED if gone else Relief.NOTHING
 
+    def untangle(
+        self, short: Shortfall, spare: CheckpointRef | None = None, *, keep: bool = False
+    ) -> bool:
+        """Delete points that hold some of the short axis in common with others, the least valuable
+        first, until some action on what is left frees some; ``spare`` last, with ``keep`` never.
+
+        Two points in one page free it only together, and so neither is a victim alone. What else
+        holds their room is not known here: where that is not the cache, they go for nothing.
+        """
+        candidates = [
+            self._victim(entry, CheckpointAction.DELETE, entry.facts.footprint)
+            for entry in self._catalogue
+            if entry.ref != self.leased and _holds(entry, short.axis)
+        ]
+        ordered = self._policy.victims(short, candidates) if candidates else ()
+        last = [] if keep else [victim for victim in ordered if victim.ref == spare]
+        for victim in [*(one for one in ordered if one.ref != spare), *last]:
+            self.give_up(victim)
+            if any(not keep or one.ref != spare for one in self.victims(short)):
+                return True
+        return False
+
     def enough(
         self, short: Shortfall, spare: CheckpointRef | None = None, *, demote: bool = True
     ) -> tuple[Victim, ...]:
@@ -172,6 +194,12 @@ class Reclaimer:
             provenance=entry.provenance(),
             restore_tokens=self._costs.in_tokens(seconds),
         )
+
+
+def _holds(entry: CatalogueEntry, axis: str) -> bool:
+    """Whether it holds some of an axis of the device, for itself or with others."""
+    on_device = Tier.DEVICE in entry.facts.replicas
+    return on_device and entry.facts.footprint.amount(axis) > 0
 
 
 def _deletion(victim: Victim, candidates: list[Victim]) -> Victim:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.frontend import RestoreKind
+from ninfer_core.contract.requests import ChatOptions, GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from tests.model.queued_mixes import assert_same, engine_over, random_mix, run_mix
@@ -54,3 +55,22 @@ def test_the_next_turn_starts_where_the_answer_ended(build_case, units) -> None:
     assert second.usage.cached_tokens == 70 + 80 - 1
     assert again.usage.cached_tokens == second.usage.cached_tokens
     assert again.token_ids == second.token_ids
+
+
+@pytest.mark.parametrize("host_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("length", [130, 40])
+def test_points_that_free_room_only_together_make_way(build_case, host_bytes, length) -> None:
+    """Three explicit points in the second page: none of them frees it alone. The second request
+    lacks room at its start, or when the rest is its own."""
+    points = [(at, RestoreKind.EXPLICIT.value) for at in (70, 75, 80)]
+    marked = PromptInput(
+        token_ids=[(5 * i) % 300 + 3 for i in range(100)],
+        chat=ChatOptions(template_kwargs={"points": points}),
+    )
+    other = PromptInput(token_ids=[(7 * i) % 300 + 3 for i in range(length)])
+    sizes = {**SIZES, "max_concurrency": 1, "kv_tokens": 192, "host_bytes": host_bytes}
+    whole = GenerationOptions(max_new_tokens=192 - length, ignore_eos=True)
+    with engine_over(build_case("tied").model, "eager", ReusePolicy(), **sizes) as (engine, _):
+        engine.submit(marked, GenerationOptions(max_new_tokens=1, ignore_eos=True)).result(60.0)
+        assert engine.stats().checkpoints == 3
+        assert len(engine.submit(other, whole).result(60.0).token_ids) == 192 - length
