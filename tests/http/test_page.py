@@ -28,6 +28,14 @@ print("<b>not bold</b>")
 
 <img src=x onerror="document.title='injected'"> & done."""
 
+WATCH = """() => {
+  window.lengths = [];
+  new MutationObserver(() => {
+    const text = document.querySelector('.assistant .text');
+    if (text) lengths.push(text.textContent.length);
+  }).observe(document.querySelector('#log'), {childList: true, subtree: true});
+}"""
+
 
 def test_the_page_asks_for_nothing_from_outside(server):
     reply = server.request("/")
@@ -80,17 +88,17 @@ def finished(page):
 
 
 def test_send_stream_and_reload(server, page):
-    timed = {"interval": 0.003, "reasoning": "Let me think about it."}
+    timed = {"interval": 0.005, "reasoning": "Let me think about it."}
     server.engine.script = lambda prompt, options: Reply.of(TEXT, **timed)
     page.goto(server.url)
     page.wait_for_selector("#state.good")
     assert "scripted" in page.inner_text("#model")
+    page.evaluate(WATCH)
     say(page, "Show <i>me</i>")
     page.wait_for_selector("#stop:visible")
-    page.wait_for_selector(".assistant .text")
-    half = page.inner_text(".assistant")
-    assert "done." not in half
     whole = finished(page)
+    lengths = page.evaluate("lengths")
+    assert len(set(lengths)) > 3
     assert "& done." in whole
     assert "tokens/s" in whole
     assert page.inner_text(".user") == "Show <i>me</i>"

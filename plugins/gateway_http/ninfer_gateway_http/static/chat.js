@@ -137,10 +137,14 @@ async function ask() {
     else message.error = error.message;
   }
   for (const name of ["live", "began", "pieces", "waiting"]) delete message[name];
+  if (messages.includes(message)) {
+    const follow = atEnd();
+    draw(message);
+    if (follow) $("log").scrollTop = $("log").scrollHeight;
+  }
   running = null;
   busy(false);
   save();
-  redraw(message);
 }
 
 function answerCalls(message) {

@@ -95,6 +95,11 @@ function drawAll() {
   $("log").scrollTop = $("log").scrollHeight;
 }
 
+function atEnd() {
+  const log = $("log");
+  return log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+}
+
 // Redraw at most once a frame, and follow the end only where the reader is there already.
 let wanted = null;
 function redraw(message) {
@@ -102,9 +107,8 @@ function redraw(message) {
   wanted = requestAnimationFrame(() => {
     wanted = null;
     if (!messages.includes(message)) return;
-    const log = $("log");
-    const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    const follow = atEnd();
     draw(message);
-    if (follow) log.scrollTop = log.scrollHeight;
+    if (follow) $("log").scrollTop = $("log").scrollHeight;
   });
 }
