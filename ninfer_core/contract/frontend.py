@@ -177,6 +177,12 @@ class OutputSession(Protocol):
         """
         ...
 
+    @property
+    def thinking_room(self) -> int | None:
+        """Tokens that may be produced before others are forced (a thinking budget that is spent);
+        None where nothing will be forced as things stand."""
+        ...
+
     def masks(self) -> MaskProvider | None:
         """The row's constraint for the coming unit, or None when it is unconstrained."""
         ...

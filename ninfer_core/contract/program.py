@@ -99,8 +99,12 @@ class Program(Protocol):
 
     def begin(self, plan: Plan) -> Transaction: ...
 
-    def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
-        """The next unit; ``control`` is the number of forced tokens waiting, 0 for none.
+    def unit_need(
+        self, sequence: SequenceHandle, control: int = 0, room: int | None = None
+    ) -> UnitNeed:
+        """The next unit; ``control`` is the number of forced tokens waiting, 0 for none. ``room``,
+        at least 1, is the most tokens that a decode round may produce; None leaves it to the
+        Program.
 
         With ``limits.rounds_ahead`` and the sequence in a decode round that is not collected: the
         need of the round after that one, with the most tokens it may produce if the one in flight

@@ -70,6 +70,7 @@ class PermitDesk:
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
+        self._drafts = program.limits.draft_tokens > 0
         self._program = program
         self._scheduler = scheduler
         self._pressure = pressure
@@ -188,7 +189,13 @@ class PermitDesk:
         control, state = 0, record.state
         if state is RequestState.CONTROL_READY:
             control = min(len(record.forced), record.remaining)
-        need = self._program.unit_need(record.held_sequence(), control)
+        if self._drafts and state is RequestState.DECODE_READY:
+            # What would be forced after one token is forced after as many in a round of several.
+            room = record.session.thinking_room
+            most = None if room is None else max(1, room)
+            need = self._program.unit_need(record.held_sequence(), 0, most)
+        else:
+            need = self._program.unit_need(record.held_sequence(), control)
         if need.kind is not _KIND_OF_STATE[state]:
             raise EngineFailure(
                 f"the Program wants a {need.kind.value} unit for a request in {record.state.value}"

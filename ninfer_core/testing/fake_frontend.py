@@ -83,16 +83,26 @@ class FakeSession:
         own = frozenset() if self._options.ignore_eos else frozenset({STOP_TOKEN})
         return own | frozenset(self._options.stop_token_ids)
 
+    @property
+    def thinking_room(self) -> int | None:
+        budget = self._options.thinking_budget
+        if budget is None or self._output.closed:
+            return None
+        return max(0, budget - len(self._output.tokens))
+
     def masks(self) -> FakeSession | None:
         return self if self._grammar is not None else None
 
     def fill(self, drafts: Sequence[int], out: Any) -> tuple[ColumnState, ...]:
         assert self._grammar is not None
-        dead_after = self._grammar.dead_after
-        if dead_after is not None and len(self._output.tokens) >= dead_after:
-            return (ColumnState.DEAD_END,)
         out[:] = 0xFFFFFFFF
-        return (ColumnState.READY,)
+        dead_after, done = self._grammar.dead_after, len(self._output.tokens)
+        if dead_after is None:
+            return (ColumnState.READY,) * (len(drafts) + 1)
+        alive = max(0, min(len(drafts) + 1, dead_after - done))
+        rest = len(drafts) + 1 - alive
+        dead = (ColumnState.DEAD_END, *[ColumnState.UNREACHABLE] * (rest - 1)) if rest else ()
+        return (ColumnState.READY,) * alive + dead
 
     def preview(self, span: OutputSpan) -> OutputPreview:
         self._faults.check("preview")

@@ -140,15 +140,18 @@ class FakeProgram:
         self.faults.check("begin")
         return self.contexts.begin(plan)
 
-    def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
+    def unit_need(
+        self, sequence: SequenceHandle, control: int = 0, room: int | None = None
+    ) -> UnitNeed:
         held = self.contexts.sequence(sequence)
         kind = _KIND_OF_PHASE[held.phase]
         if held.in_unit:
             self._execution.require_ahead(sequence)
         if kind is UnitKind.DECODE:
-            room = self._limits.max_context - held.reach
+            left = self._limits.max_context - held.reach
             kind = UnitKind.CONTROL if control else kind
-            return UnitNeed(kind, min(control or self.config.burst, room), False)
+            burst = self.config.burst if room is None else min(self.config.burst, room)
+            return UnitNeed(kind, min(control or burst, left), False)
         end = self.contexts.chunk_end(held)
         last = end == (held.replay_to if kind is UnitKind.REPLAY else held.prompt_length)
         return UnitNeed(kind, end - held.frontier, last)

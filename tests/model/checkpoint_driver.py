@@ -30,7 +30,6 @@ from ninfer_core.contract.resources import CheckpointRef
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.units import ControlRow, Disposition, PendingBatch, RowDecision, UnitKind
 from ninfer_core.device.cpu import open_device
-from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.testing.program_driver import Driven, ProgramDriver
 from ninfer_qwen3_5.program.assemble import generation_program
 from tests.model.late_device import LateDevice
@@ -169,11 +168,10 @@ class CheckpointDriver(ProgramDriver):
         kept = [whole.history[:, slot].clone(), whole.recurrent[:, slot].clone()]
         spaces = self.program._stores.context.spaces["main"]
         pages = list(spaces.page_ids(record.history.spaces["main"]))
-        for layer in state.layers:
-            if isinstance(layer, KvCache):
-                rows = [plane[pages].flatten(0, 1) for plane in (layer.keys, layer.values)]
-                kept += [row[: record.frontier].clone() for row in rows]
-        return kept
+        for cache in state.caches:
+            rows = [plane[pages].flatten(0, 1) for plane in (cache.keys, cache.values)]
+            kept += [row[: record.frontier].clone() for row in rows]
+        return kept if state.hidden is None else [*kept, state.hidden[slot].clone()]
 
     def poison(self) -> None:
         """NaN into free pages and slots, spare slots and columns that are not final."""
@@ -184,12 +182,13 @@ class CheckpointDriver(ProgramDriver):
             slots += [slot.index for slot in record.ring if slot is not record.slot]
         for whole in (state.recurrent.history, state.recurrent.recurrent):
             whole[:, slots] = NAN
-        for layer in state.layers:
-            if isinstance(layer, KvCache):
-                for plane in (layer.keys, layer.values):
-                    plane[list(spaces.pool._free)] = NAN
-                    for page in spaces.pages.live_pages():
-                        plane[page.device.location.index, page.committed :] = NAN
+        if state.hidden is not None:
+            state.hidden[slots] = NAN
+        for cache in state.caches:
+            for plane in (cache.keys, cache.values):
+                plane[list(spaces.pool._free)] = NAN
+                for page in spaces.pages.live_pages():
+                    plane[page.device.location.index, page.committed :] = NAN
 
     def _settle_transaction(self, plan: Plan) -> object:
         result = super()._settle_transaction(plan)
@@ -201,7 +200,9 @@ class CheckpointDriver(ProgramDriver):
         self.poison()
 
 
-def checkpoint_driver(model: Any, units: str, **sizes: Any) -> CheckpointDriver:
+def checkpoint_driver(
+    model: Any, units: str, drafting: Any = None, **sizes: Any
+) -> CheckpointDriver:
     """``units``: eager, queued, or late for queued ones on a late device."""
     budget = Budget(**{**SIZES, **sizes})
     device = LateDevice() if units == "late" else open_device()
@@ -209,7 +210,7 @@ def checkpoint_driver(model: Any, units: str, **sizes: Any) -> CheckpointDriver:
     if isinstance(device, LateDevice):
         assert held is not None
         held.enter_context(device.mode)
-    program, _ = generation_program(model, budget, device, held=held)
+    program, _ = generation_program(model, budget, device, held=held, drafting=drafting)
     if isinstance(device, LateDevice):
         device.make_late(program)
     return CheckpointDriver(program)

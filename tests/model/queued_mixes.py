@@ -42,8 +42,10 @@ class MaskedSession(FakeSession):
 
     def fill(self, drafts: Sequence[int], out: Any) -> tuple[ColumnState, ...]:
         states = super().fill(drafts, out)
-        if states[0] is ColumnState.READY and isinstance(self._grammar, EveryFourth):
-            out[:] = 0x11111111 << self._grammar.rest
+        if isinstance(self._grammar, EveryFourth):
+            for column, state in enumerate(states):
+                if state is ColumnState.READY:
+                    out[column] = 0x11111111 << self._grammar.rest
         return states
 
     def preview(self, span: OutputSpan) -> OutputPreview:
@@ -132,7 +134,11 @@ def _sampling(r: random.Random) -> SamplingParams:
 
 @contextmanager
 def engine_over(
-    model: Any, units: str, policy: CachePolicy | None = None, **sizes: Any
+    model: Any,
+    units: str,
+    policy: CachePolicy | None = None,
+    drafting: Any = None,
+    **sizes: Any,
 ) -> Iterator[tuple[Engine, Any]]:
     """``units``: eager, queued, or late for queued ones on a late device. ``policy``: of the cache,
     off without one."""
@@ -145,7 +151,7 @@ def engine_over(
         if isinstance(device, LateDevice):
             assert held is not None
             held.enter_context(device.mode)
-        program, memory = generation_program(model, budget, device, held=held)
+        program, memory = generation_program(model, budget, device, held=held, drafting=drafting)
         if isinstance(device, LateDevice):
             device.make_late(program)
         programs.append(program)

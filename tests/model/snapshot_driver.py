@@ -19,10 +19,10 @@ from ninfer_core.contract.checkpoints import (
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.device.cpu import open_device
-from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.testing.program_driver import Driven
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program
+from ninfer_qwen3_5.program.drafting import Drafting
 from tests.model.checkpoint_driver import NAN, SIZES, CheckpointDriver, prompt
 from tests.model.late_copies import LateCopies
 
@@ -99,19 +99,25 @@ class SnapshotDriver(CheckpointDriver):
         for whole in (state.recurrent.history, state.recurrent.recurrent):
             whole[:, slots] = NAN
         on_device = [page for page in spaces.pages.live_pages() if page.device is not None]
-        for layer in state.layers:
-            if isinstance(layer, KvCache):
-                for plane in (layer.keys, layer.values):
-                    plane[list(spaces.pool._free)] = NAN
-                    for page in on_device:
-                        plane[page.device.location.index, page.committed :] = NAN
+        if state.hidden is not None:
+            state.hidden[slots] = NAN
+        for cache in state.caches:
+            for plane in (cache.keys, cache.values):
+                plane[list(spaces.pool._free)] = NAN
+                for page in on_device:
+                    plane[page.device.location.index, page.committed :] = NAN
         if self.snapshots is not None:
             for offset, size in stores.context.arena._size_at.items():
                 self.transfers._host[offset : offset + size] = GARBAGE
 
 
 def snapshot_driver(
-    model: TextModel, units: str, *, lag: int | None = None, **sizes: Any
+    model: TextModel,
+    units: str,
+    *,
+    lag: int | None = None,
+    drafting: Drafting | None = None,
+    **sizes: Any,
 ) -> SnapshotDriver:
     """``units``: eager or queued. With a ``lag`` copies are late (``LateCopies``)."""
     budget = Budget(**{**SIZES, "host_bytes": 1 << 20, **sizes})
@@ -119,7 +125,7 @@ def snapshot_driver(
     if isinstance(device, LateCopies):
         model = TextModel(model.config, model.parameters, device.ops(model.ops), model.addressable)
     held = None if units == "eager" else ExitStack()
-    program, _ = generation_program(model, budget, device, held=held)
+    program, _ = generation_program(model, budget, device, held=held, drafting=drafting)
     return SnapshotDriver(program)
 
 

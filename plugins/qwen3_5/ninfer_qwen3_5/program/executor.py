@@ -90,21 +90,21 @@ class Executor:
             self.drafter.after_step(ids, stream.residual, route.place, route.slots, route.targets)
         return stream
 
-    def verify(self, sequences: Rows[Sequence]) -> Verifying:
+    def verify(self, sequences: Rows[Sequence], drafts: Rows[tuple[int, ...]]) -> Verifying:
         """Run the one ledger token past each frontier and the drafts behind it; their states
         stay, and records tell what would become of them."""
         import torch
 
-        model, width = self.model, 1 + max(len(s.drafts) for s in sequences)
-        live = [1 + len(s.drafts) for s in sequences]
+        model, live = self.model, [1 + len(row) for row in drafts]
+        width = max(live)
         rows = self._rows(sequences, width, live)
         starts = rows.starts + _ints([s.rope_delta for s in sequences])
         positions = (starts.unsqueeze(1) + torch.arange(width, dtype=torch.int32)).flatten()
         place = model.place(rows, positions.expand(3, -1))
         slots = torch.tensor([sequence.slot.index for sequence in sequences])
         padded = [
-            [s.waiting_token, *s.drafts, *[0] * (width - n)]
-            for s, n in zip(sequences, live, strict=True)
+            [sequence.waiting_token, *row, *[0] * (width - 1 - len(row))]
+            for sequence, row in zip(sequences, drafts, strict=True)
         ]
         ids = torch.tensor(padded, dtype=torch.int32).flatten()
         stream = model.forward(ids, VerifyRoute(model.ops, place, slots, slots), self.state)

@@ -169,7 +169,9 @@ class TextProgram:
     def begin(self, plan: Plan) -> Transaction:
         return self._contexts.begin(plan)
 
-    def unit_need(self, sequence: SequenceHandle, control: int = 0) -> UnitNeed:
+    def unit_need(
+        self, sequence: SequenceHandle, control: int = 0, room: int | None = None
+    ) -> UnitNeed:
         record = self._contexts.sequences.get(sequence)
         phase = record.phase
         if phase is SequencePhase.DECODE:
@@ -177,8 +179,9 @@ class TextProgram:
             forced = min(control, self._limits.prefill_chunk)
             if control:
                 return UnitNeed(UnitKind.CONTROL, forced, False)
-            drafts = record.drafts
-            return UnitNeed(UnitKind.DECODE, 1 + len(drafts), False) if drafts else _ONE_TOKEN
+            most = 1 + len(record.drafts)
+            tokens = most if room is None else min(most, room)
+            return UnitNeed(UnitKind.DECODE, tokens, False) if tokens > 1 else _ONE_TOKEN
         stop = record.chunk_end(self._limits.prefill_chunk)
         if phase is SequencePhase.REPLAY:
             return UnitNeed(UnitKind.REPLAY, stop - record.frontier, stop == record.replay_to)

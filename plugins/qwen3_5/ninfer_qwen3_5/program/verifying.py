@@ -34,7 +34,8 @@ class Verifier:
         import torch
 
         with torch.inference_mode():
-            return self._executor.verify([work.sequence for work in works])
+            sequences = [work.sequence for work in works]
+            return self._executor.verify(sequences, [work.drafts for work in works])
 
     def settle(
         self, works: Rows[RowWork], masks: Rows[MaskProvider | None], ran: Verifying
@@ -44,7 +45,7 @@ class Verifier:
 
         with torch.inference_mode():
             sequences = [work.sequence for work in works]
-            drafts = [sequence.drafts for sequence in sequences]
+            drafts = [work.drafts for work in works]
             judged = self._judge.judge(ran.logits, sequences, drafts, masks)
             self._drafter.after_rows(ran.ids, ran.hidden, ran.place, ran.slots)
             hidden = ran.hidden.view(len(works), -1, ran.hidden.shape[1])
@@ -129,7 +130,7 @@ class VerifyLaunch(SingleUse):
                 token_ids=judged.token_ids,
                 status=judged.status,
                 logprobs=judged.logprobs,
-                drafted=len(work.sequence.drafts),
+                drafted=work.executed - 1,
             )
             for handle, work, judged in zip(self._handles, self.works, self._judged, strict=True)
         )

@@ -49,6 +49,11 @@ class RowWork:
     verified: Verified | None = None
 
     @property
+    def drafts(self) -> tuple[int, ...]:
+        """What a round verifies: as many as it has a permit for."""
+        return self.sequence.drafts[: self.executed - 1]
+
+    @property
     def source_slot(self) -> int:
         """The state that the unit starts from."""
         return self.sequence.slot_after(self.behind).index

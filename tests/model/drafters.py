@@ -1,0 +1,103 @@
+"""Draft backends for tests: the MTP head with random weights, and others that know the answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from ninfer_core.artifact import open_artifact
+from ninfer_core.contract.speculation import Proposal
+from ninfer_core.ops.reference import OPS
+from ninfer_qwen3_5.convert import convert_checkpoint
+from ninfer_qwen3_5.convert.parameters import mtp_parameters
+from ninfer_qwen3_5.load.source import ArtifactSource
+from ninfer_qwen3_5.load.text import TextLoader
+from ninfer_qwen3_5.model.lending import LentParts
+from ninfer_qwen3_5.program.drafting import Drafting
+from ninfer_spec_mtp.drafter import MtpDrafter
+from tests.model.conftest import Case
+
+VOCAB = 320
+Script = Callable[[int, int, int], int]
+"""Table row, position and the token there to the token behind it."""
+
+
+class ScriptedDrafter(MtpDrafter):
+    """Takes rows in as the MTP head does, and drafts what ``script`` says: the first ``right`` of a
+    round as they are, the others changed."""
+
+    def __init__(self, script: Script, right: Callable[[], int]) -> None:
+        self.script = script
+        self.right = right
+
+    def propose(self, ids: Any, hidden: Any, caches: Any, places: Sequence[Any]) -> Proposal:
+        super().propose(ids, hidden, caches, places)
+        rows = places[0].placement.rows
+        drafts = []
+        for table_row, start, token in zip(
+            rows.table_rows.tolist(), rows.starts.tolist(), ids.tolist(), strict=True
+        ):
+            drafted, right = [], self.right()
+            for step in range(len(places)):
+                token = self.script(table_row, start + step, token)
+                drafted.append(token if step < right else (token + 1) % VOCAB)
+            drafts.append(drafted)
+        return Proposal(torch.tensor(drafts, dtype=torch.int32))
+
+
+def followers(*known: Sequence[int]) -> Script:
+    """The script of sequences that are known whole, told apart by a place and the token there."""
+    after = {
+        (place, token): following
+        for tokens in known
+        for place, (token, following) in enumerate(itertools.pairwise(tokens))
+    }
+    return lambda row, place, token: after.get((place, token), 0)
+
+
+def drafting(case: Case, drafter: MtpDrafter, tokens: int) -> Drafting:
+    """``drafter`` bound to the case's model with the random head beside its checkpoint."""
+    with open_artifact(_artifact(case)) as artifact:
+        loader = TextLoader(ArtifactSource(artifact, "mtp"), case.model.config, OPS)
+        drafter.bind(LentParts(case.model, loader, "mtp"))
+    return Drafting(drafter, tokens)
+
+
+def head_tensors(case: Case) -> dict[str, torch.Tensor]:
+    """The head's tensors by their names in a checkpoint; no norm is near trivial."""
+    generator = torch.Generator().manual_seed(11)
+    made = {}
+    for spec in mtp_parameters(case.model.config):
+        noise = torch.randn(spec.shape, generator=generator)
+        scale = 0.3 if len(spec.shape) == 1 else 0.7 * spec.shape[-1] ** -0.5
+        made[spec.name] = scale * noise
+    return made
+
+
+def _artifact(case: Case) -> Path:
+    """The case's checkpoint with the head, converted once."""
+    made = case.path.with_name("with_head.ninfer")
+    if not made.exists():
+        source = case.path.with_name("with_head")
+        shutil.copytree(case.path.with_name("checkpoint"), source)
+        config = json.loads((source / "config.json").read_text())
+        config |= {"mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}
+        (source / "config.json").write_text(json.dumps(config))
+        weights = source / "model.safetensors"
+        save_file(load_file(weights) | head_tensors(case), weights, metadata={"format": "pt"})
+        convert_checkpoint(source, made, recipe="fp32")
+    return made
+
+
+def random_right(seed: int, most: int) -> Callable[[], int]:
+    """A new count of right drafts for every row of every round."""
+    draw = random.Random(seed)
+    return lambda: draw.randint(0, most)
