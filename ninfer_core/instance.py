@@ -14,6 +14,7 @@ from ninfer_core.draft_choice import draft_entry, features_of, open_draft_backen
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.errors import NinferError
+from ninfer_core.grammars import grammar_backend
 from ninfer_core.hookspecs import (
     ARCHITECTURES,
     CACHE_POLICIES,
@@ -145,6 +146,7 @@ def _build(
         draft_backend=open_draft_backend(host, drafter, artifact),
         purpose=options.purpose,
         budget=budget,
+        grammar_backend=grammar_backend(host, options.grammar_backend),
         frontend_options=frontend_options(options),
     )
     instance: ModelInstance = host.load(ARCHITECTURES, entry.name, "build")(request)

@@ -15,6 +15,7 @@ from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import FrontendRequest
 from ninfer_core.engine.remote import RemotePlan, TextSide
+from ninfer_core.grammars import grammar_backend
 from ninfer_core.hookspecs import ARCHITECTURES
 from ninfer_core.plugins import PluginHost, Selection, architecture_for, load_plugins
 
@@ -52,6 +53,7 @@ def open_text_side(path: Path, options: EngineOptions, host: PluginHost) -> Text
             FrontendRequest(
                 artifact=artifact,
                 max_context=instance.context_of(artifact, options),
+                grammar_backend=grammar_backend(host, options.grammar_backend),
                 options=instance.frontend_options(options),
             )
         )

@@ -17,9 +17,10 @@ knows the other. ``GrammarSource.text`` is JSON ``{"parts": {name: part}}``, whe
   refused; null: enforced where it can be; false: only names are.
 
 ``GrammarSource.framing`` is JSON ``{"start": n, "stages": [stage]}``: what the output goes through.
-A stage ``{"part": name | null, "exits": {id: stage}, "early": {id: stage}, "end": bool}`` is free
-text (null) or a text of a part; a token of ``exits`` leads on once that text is whole, one of
-``early`` before the stage has any text; ``end`` says that the output may end once it is whole.
+A stage ``{"part": name | null, "exits": {id: stage}, "early": {id: stage}, "end": bool, "next":
+stage | null}`` is free text (null) or a text of a part; a token of ``exits`` leads on once that
+text is whole, one of ``early`` before the stage has any text; ``end`` says that the output may end
+once it is whole; ``next`` follows by itself then.
 ``prefix`` beside them is text of the first stage that stands in the prompt already.
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ninfer_core.contract.frontend import Frontend
+from ninfer_core.contract.grammar import GrammarBackend
 from ninfer_core.contract.program import Program, ScoringProgram
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class BuildRequest:
     prepare_ops: Callable[[Callable[[], None]], None] | None = None
     draft_backend: DraftBackend | None = None
     media_encoder: Any | None = None
-    grammar_compiler: Any | None = None
+    grammar_backend: GrammarBackend | None = None
     frontend_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,7 +76,7 @@ class FrontendRequest:
 
     artifact: Artifact
     max_context: int
-    grammar_compiler: Any | None = None
+    grammar_backend: GrammarBackend | None = None
     media_frontend: Any | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 

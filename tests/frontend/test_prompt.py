@@ -221,26 +221,45 @@ class Compiler:
 
 def test_with_a_backend_the_source_says_what_is_wanted(opened, artifact, tools):
     compiler = Compiler()
-    frontend = opened(artifact, grammar_compiler=compiler)
+    frontend = opened(artifact, grammar_backend=lambda vocabulary: compiler)
     wanted = ResponseFormat(kind="json_schema", value={"type": "object"})
     prompt = PromptInput(messages=[USER], tools=tools, response_format=wanted)
     source = frontend.prepare(prompt).grammar
     assert compiler.checked == [source]
     assert source.kind == "json_schema"
-    assert json.loads(source.text)["response_format"]["value"] == {"type": "object"}
-    assert json.loads(source.text)["tools"] == tools
-    assert json.loads(source.framing)["starts_in"] == "reasoning"
+    parts, framing = json.loads(source.text)["parts"], json.loads(source.framing)
+    assert parts["content"]["schema"] == {"type": "object"}
+    named = [item["items"][0]["value"] for item in parts["call"]["items"][1]["items"]]
+    assert named == [f"<function={tool['function']['name']}>\n" for tool in tools]
+    thought = framing["stages"][framing["start"]]
+    close, call = frontend.tokenize("</think>"), frontend.tokenize("<tool_call>")
+    assert (thought["part"], list(thought["exits"])) == (None, [str(*close)])
+    layout = framing["stages"][thought["exits"][str(*close)]]
+    assert parts[layout["part"]]["value"] == "\n\n"
+    content = framing["stages"][layout["next"]]
+    assert (content["part"], content["end"], list(content["early"])) == (
+        "content",
+        True,
+        [str(*call)],
+    )
     assert frontend.prepare(prompt).grammar == source
     silent = PromptInput(
         messages=[USER], tools=tools, response_format=wanted, chat=ChatOptions(thinking=False)
     )
     assert frontend.prepare(silent).grammar.key != source.key
-    assert frontend.prepare(PromptInput(messages=[USER], tools=tools)).grammar is None
+    offered = frontend.prepare(PromptInput(messages=[USER], tools=tools)).grammar
+    assert offered.kind == "tools"
+    enforced = [
+        f["items"][1]["enforce"]
+        for f in json.loads(offered.text)["parts"]["call"]["items"][1]["items"]
+    ]
+    assert not any(enforced)
+    assert frontend.prepare(PromptInput(messages=[USER])).grammar is None
 
 
 def test_a_schema_error_of_the_backend_comes_through(opened, artifact):
     error = InvalidSchema("no", pointer="/type", param="response_format")
-    frontend = opened(artifact, grammar_compiler=Compiler(error))
+    frontend = opened(artifact, grammar_backend=lambda vocabulary: Compiler(error))
     with pytest.raises(InvalidSchema):
         frontend.prepare(
             PromptInput(messages=[USER], response_format=ResponseFormat(kind="json_object"))

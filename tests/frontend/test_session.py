@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.errors import ConstraintDeadEnd, EngineFailure
 from ninfer_core.contract.events import Channel, FinishReason
 from ninfer_core.contract.frontend import OutputSpan
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
@@ -257,6 +257,9 @@ class Matcher:
     def fork(self):
         return Matcher(self.allowed, self.place)
 
+    def fill(self, drafts, out):
+        return self.place
+
     def accept(self, token_ids):
         legal = 0
         for token in token_ids:
@@ -279,15 +282,18 @@ class Compiler:
 
 def test_a_matcher_moves_with_commits_alone(opened, artifact, frontend):
     ids = frontend.tokenize("123")
-    constrained = opened(artifact, grammar_compiler=Compiler(Matcher(ids)))
+    compiler = Compiler(Matcher(ids))
+    constrained = opened(artifact, grammar_backend=lambda vocabulary: compiler)
     prepared = constrained.prepare(PromptInput(text="a"))
     output = constrained.open_output(prepared, GenerationOptions(), object())
     dropped = output.preview(OutputSpan(token_ids=(ids[0],)))
     assert dropped.accepted == 1
-    assert output.masks().place == 0
+    masks = output.masks()
+    assert masks.fill((), None) == 0
     output.commit(output.preview(OutputSpan(token_ids=tuple(ids[:2]))))
-    assert output.masks().place == 2
-    with pytest.raises(EngineFailure, match="constraint"):
+    assert output.masks() is masks
+    assert masks.fill((), None) == 2
+    with pytest.raises(ConstraintDeadEnd, match="constraint"):
         output.preview(OutputSpan(token_ids=(ids[0],)))
 
 

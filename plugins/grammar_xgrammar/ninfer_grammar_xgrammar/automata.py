@@ -33,7 +33,7 @@ class Automaton:
 
 
 def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
-    """Texts of every ``wanted`` and of no ``unwanted``. Raises RegexError for too large a result."""
+    """Texts of every ``wanted`` and of no ``unwanted``. Raises RegexError if that is large."""
     machines = [_Machine(regex) for regex in (*wanted, *unwanted)]
     classes = _partition([r for machine in machines for r in machine.sets])
     start = tuple(machine.start for machine in machines)

@@ -81,12 +81,28 @@ class XGrammarCompiler:
         compiled = {name: self._part(part) for name, part in parts.items()}
         stages = tuple(_stage(stage, compiled) for stage in framing["stages"])
         size = sum(size for _, size in compiled.values())
-        return Framed(stages, framing["start"], self._vocabulary.ends, self._free, self._open, size)
+        framed = Framed(
+            stages=stages,
+            start=framing["start"],
+            ends=self._vocabulary.ends,
+            free=self._free,
+            open=self._open,
+            memory_bytes=size,
+            prefix=framing.get("prefix", ""),
+        )
+        if not StageMatcher(framed).begin():
+            raise InvalidSchema(
+                "the message that is to be continued does not begin with what its form allows",
+                param="messages",
+            )
+        return framed
 
     def open(self, compiled: CompiledGrammar) -> Matcher:
         if not isinstance(compiled, Framed):
             raise EngineFailure("a grammar was compiled by another backend")
-        return StageMatcher(compiled)
+        matcher = StageMatcher(compiled)
+        matcher.begin()
+        return matcher
 
     def _open(self, grammar: Any) -> Any:
         return self._loaded().open(grammar)
@@ -184,6 +200,7 @@ def _stage(stage: dict[str, Any], compiled: dict[str, tuple[Any, int]]) -> Stage
         {int(token): after for token, after in stage["exits"].items()},
         {int(token): after for token, after in stage["early"].items()},
         bool(stage["end"]),
+        stage.get("next"),
     )
 
 

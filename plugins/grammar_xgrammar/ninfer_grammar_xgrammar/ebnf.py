@@ -20,7 +20,7 @@ from ninfer_grammar_xgrammar.nodes import (
 MAX_NODES = 65_536
 """Nodes of a whole grammar."""
 MAX_RULES = 2_048
-"""Rules of a whole grammar: a long chain of optional ones costs the library more than its length."""
+"""Rules of a whole grammar: chains of optional ones cost the library more than their length."""
 MAX_WIDE = 256
 """Places where many tokens may come (a set of more than :data:`WIDE` characters): the library looks
 at the whole vocabulary for each when it compiles."""

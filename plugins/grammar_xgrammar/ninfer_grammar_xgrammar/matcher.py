@@ -20,12 +20,14 @@ Words = "npt.NDArray[np.uint32]"
 @dataclass(frozen=True, slots=True)
 class Stage:
     """``grammar`` None: free text. Tokens of ``exits`` lead on once the text is whole, those of
-    ``early`` before anything was said; ``end``: the output may end once the text is whole."""
+    ``early`` before anything was said; ``end``: the output may end once the text is whole;
+    ``next``: the stage that follows by itself then."""
 
     grammar: Any | None
     exits: Mapping[int, int]
     early: Mapping[int, int]
     end: bool
+    next: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +41,7 @@ class Framed:
     free: npt.NDArray[np.uint32]
     open: Any
     memory_bytes: int
+    prefix: str = ""
 
 
 class StageMatcher:
@@ -69,12 +72,13 @@ class StageMatcher:
                 return count
         return len(token_ids)
 
-    def accept_text(self, text: str) -> bool:
-        """Move over text that stands already."""
-        if self._inner is None:
+    def begin(self) -> bool:
+        """Move over the text that stands in the prompt already; False if it is not allowed."""
+        text = self._framed.prefix
+        if self._inner is None or not text:
             return True
-        self._untouched = self._untouched and not text
-        return not text or bool(self._inner.accept_string(text))
+        self._untouched = False
+        return bool(self._inner.accept_string(text))
 
     def fill(self, drafts: Sequence[int], out: npt.NDArray[np.uint32]) -> tuple[ColumnState, ...]:
         states = [self._column(out[0])]
@@ -113,8 +117,14 @@ class StageMatcher:
             return bool(int(self._framed.free[token >> 5]) >> (token & 31) & 1)
         else:
             self._untouched = False
-            return bool(self._inner.accept_token(token))
+            if not self._inner.accept_token(token):
+                return False
+            self._follow()
         return True
+
+    def _follow(self) -> None:
+        if self._stage.next is not None and self._whole:
+            self._enter(self._stage.next)
 
     def _column(self, row: npt.NDArray[np.uint32]) -> ColumnState:
         """The tokens that may come now."""

@@ -131,7 +131,7 @@ def _frontend(request: BuildRequest) -> Frontend:
         FrontendRequest(
             artifact=request.artifact,
             max_context=request.budget.max_context,
-            grammar_compiler=request.grammar_compiler,
+            grammar_backend=request.grammar_backend,
             options=request.frontend_options,
         )
     )

@@ -28,6 +28,7 @@ from ninfer_qwen3_5.frontend.tool_table import ToolTable
 
 BREAKS = "\n"
 BLANKS = " \t\r\n"
+EXACT_LAYOUT = 2
 
 
 class Mark(enum.Enum):
@@ -41,11 +42,16 @@ class Mark(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelRules:
-    """What does not change during one output. ``tools`` None: calls are text."""
+    """What does not change during one output. ``tools`` None: calls are text.
+
+    ``loose_calls``: calls are also read inside a thought and without their mark. ``exact_layout``:
+    two line breaks after a thought are layout, and no more.
+    """
 
     tools: ToolTable | None
     stops: StopStrings
-    calls_in_thought: bool = True
+    loose_calls: bool = True
+    exact_layout: bool = False
 
 
 class ChannelParser:
@@ -59,7 +65,7 @@ class ChannelParser:
 
     def __init__(self, rules: ChannelRules, channel: Channel) -> None:
         self._rules = rules
-        self._stretch = Stretch(channel, rules.stops, rules.tools)
+        self._stretch = Stretch(channel, rules.stops, rules.tools, bare_calls=rules.loose_calls)
         self._call: CallParser | None = None
         self._thought_call: ThoughtCall | None = None
         self.calls = 0
@@ -132,8 +138,15 @@ class ChannelParser:
         self._stretch.finish(sink)
 
     def _enter(self, channel: Channel, *, layout: str, after_call: bool = False) -> None:
+        rules = self._rules
         self._stretch = Stretch(
-            channel, self._rules.stops, self._rules.tools, layout=layout, after_call=after_call
+            channel,
+            rules.stops,
+            rules.tools,
+            layout=layout,
+            most_layout=EXACT_LAYOUT if rules.exact_layout else None,
+            bare_calls=rules.loose_calls,
+            after_call=after_call,
         )
 
     def _met(self, met: Met, sink: Sink, armed: bool) -> str | None:
@@ -187,7 +200,7 @@ class ChannelParser:
         if mark is Mark.THINK_OPEN and self._stretch.blank:
             self._enter(Channel.REASONING, layout=BREAKS)
             return None
-        if mark is Mark.CALL_OPEN and tools is not None and self._rules.calls_in_thought:
+        if mark is Mark.CALL_OPEN and tools is not None and self._rules.loose_calls:
             self._thought_call = ThoughtCall(tools, self.calls)
             return None
         return self.text(mark.value, sink, armed)

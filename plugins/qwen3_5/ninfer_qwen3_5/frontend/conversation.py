@@ -52,6 +52,16 @@ class Conversation:
             )
         return self._template.render(messages, self.tools, self._variables, generate=True)
 
+    def begun(self, text: str) -> str:
+        """What ``text``, the whole prompt, holds already of the content that is asked for."""
+        if self._continued != "content":
+            return ""
+        content = self.messages[-1].get("content") or ""
+        if not isinstance(content, str):
+            content = "".join(part.get("text", "") for part in content)
+        kept = (content, content.rstrip(), content.lstrip(), content.strip())
+        return next((found for found in kept if text.endswith(found)), "")
+
     def closed(self, messages: Sequence[Message]) -> str | None:
         """``messages`` with every turn closed, or None where the template refuses them."""
         try:

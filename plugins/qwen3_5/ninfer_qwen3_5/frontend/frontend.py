@@ -18,8 +18,10 @@ from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_qwen3_5.frontend.budget import BudgetFactory
 from ninfer_qwen3_5.frontend.channels import ChannelRules, Mark
+from ninfer_qwen3_5.frontend.constraint import may_constrain
+from ninfer_qwen3_5.frontend.output_state import SessionRules
 from ninfer_qwen3_5.frontend.prompt import PromptPreparer, refuse_half_characters
-from ninfer_qwen3_5.frontend.session import Session, SessionRules
+from ninfer_qwen3_5.frontend.session import Session
 from ninfer_qwen3_5.frontend.stops import StopStrings
 from ninfer_qwen3_5.frontend.template import ChatTemplate
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
@@ -77,8 +79,10 @@ class Qwen35Frontend:
         """Raises InvalidRequest for a token id outside the vocabulary."""
         self._check_ids(options.stop_token_ids, "stop_token_ids")
         self._check_ids(options.sampling.logit_bias, "logit_bias")
-        rules = self._rules(prepared, options, constrained=compiled is not None)
-        matcher = None if compiled is None else self._compiler().open(compiled)
+        matcher = None
+        if compiled is not None and may_constrain(prepared.request, options):
+            matcher = self._compiler().open(compiled)
+        rules = self._rules(prepared, options, constrained=matcher is not None)
         return Session(rules, prepared.starts_in, matcher)
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
@@ -127,7 +131,12 @@ class Qwen35Frontend:
             eos=frozenset() if options.ignore_eos else parts.vocabulary.eos,
             stop_ids=frozenset(options.stop_token_ids),
             min_tokens=options.min_tokens,
-            channels=ChannelRules(tools, StopStrings(options.stop), not constrained),
+            channels=ChannelRules(
+                tools,
+                StopStrings(options.stop),
+                loose_calls=not constrained,
+                exact_layout=constrained and prepared.request.response_format.kind != "text",
+            ),
             budget=parts.budgets.budget(options.thinking_budget),
         )
 

@@ -54,6 +54,9 @@ def open_frontend(request: FrontendRequest) -> Qwen35Frontend:
     _check_vocabulary(tokenizer, resources)
     vocabulary = read_vocabulary(tokenizer, resources)
     template = ChatTemplate(resources.templates, resources.named_tokens())
+    compiler = None
+    if request.grammar_backend is not None:
+        compiler = request.grammar_backend(vocabulary.for_grammars(tokenizer))
     identity = f"{hashlib.sha256(resources.tokenizer).hexdigest()[:16]}:{template.digest}"
     return Qwen35Frontend(
         FrontendParts(
@@ -66,11 +69,11 @@ def open_frontend(request: FrontendRequest) -> Qwen35Frontend:
                 template,
                 identity,
                 request.max_context,
-                request.grammar_compiler,
+                compiler,
             ),
             budgets=BudgetFactory(tokenizer, options.thinking_guidance),
             sampling=resources.sampling(),
-            compiler=request.grammar_compiler,
+            compiler=compiler,
         )
     )
 

@@ -61,7 +61,7 @@ class PromptPreparer:
             ids = self._encode(prompt.text, "text").ids
         else:
             ids = self._checked_ids(prompt.token_ids)
-        return self._finished(prompt, ids, Channel.CONTENT, ())
+        return self._finished(prompt, ids, Channel.CONTENT, (), "")
 
     def _prepare_messages(self, prompt: PromptInput) -> PreparedPrompt:
         conversation = Conversation(self._template, prompt)
@@ -70,7 +70,8 @@ class PromptPreparer:
         points: tuple[RestorePoint, ...] = ()
         if prompt.cache.mode is not CacheMode.DISABLED:
             points = restore_points(conversation, text, encoded.offsets, prompt.cache.markers)
-        return self._finished(prompt, encoded.ids, self._starts_in(encoded.ids), points)
+        prefix = conversation.begun(text)
+        return self._finished(prompt, encoded.ids, self._starts_in(encoded.ids), points, prefix)
 
     def _encode(self, text: str, field: str) -> Encoded:
         if not text:
@@ -112,6 +113,7 @@ class PromptPreparer:
         ids: Sequence[int],
         starts_in: Channel,
         points: tuple[RestorePoint, ...],
+        prefix: str,
     ) -> PreparedPrompt:
         token_ids = np.asarray(ids, dtype=np.int32)
         identity = PromptIdentity(
@@ -128,7 +130,7 @@ class PromptPreparer:
             identity=identity,
             restore_points=points,
             starts_in=starts_in,
-            grammar=grammar_source(prompt, starts_in, self._compiler),
+            grammar=grammar_source(prompt, starts_in, self._vocabulary, self._compiler, prefix),
             request=prompt,
         )
 

@@ -25,12 +25,13 @@ class Stretch:
 
     ``_pending`` is withheld because a stop string or a call may begin there, and ``_breaks`` line
     breaks before it because they may be layout before a mark. Characters of ``layout`` at the
-    beginning are dropped. With ``tools``, a bare call is looked for.
+    beginning are dropped, at most ``most_layout`` of them. With ``tools``, line breaks before a
+    call are layout, and a bare call is looked for if there may be ``bare_calls``.
     """
 
     __slots__ = (
-        *("_after_call", "_breaks", "_layout", "_line_start", "_matched", "_pending"),
-        *("_stops", "_tools", "channel", "written"),
+        *("_after_call", "_bare", "_breaks", "_layout", "_line_start", "_matched", "_most"),
+        *("_pending", "_stops", "_tools", "channel", "written"),
     )
 
     def __init__(
@@ -40,13 +41,17 @@ class Stretch:
         tools: ToolTable | None,
         *,
         layout: str = "",
+        most_layout: int | None = None,
+        bare_calls: bool = True,
         after_call: bool = False,
     ) -> None:
         self.channel = channel
         self.written = False
         self._stops = stops
         self._tools = tools if channel is Channel.CONTENT else None
+        self._bare = self._tools if bare_calls else None
         self._layout = layout
+        self._most = most_layout
         self._after_call = after_call
         self._matched = stops.start
         self._pending = ""
@@ -71,10 +76,9 @@ class Stretch:
     def feed(self, text: str, sink: Sink, armed: bool) -> Met:
         """Take text; ``armed``: stop strings are looked for."""
         if self._layout:
-            text = text.lstrip(self._layout)
-            self._layout = "" if text else self._layout
+            text = self._without_layout(text)
         known, whole = len(self._pending), self._pending + text
-        call = _bare_call(whole, self._line_start, self._tools)
+        call = _bare_call(whole, self._line_start, self._bare)
         end = call.end if call is not None and call.end is not None else len(whole)
         scan = self._stops.scan(self._matched, whole[known:end], armed)
         self._matched, self._pending = scan.matched, ""
@@ -90,6 +94,15 @@ class Stretch:
         self._pending = whole[shown:]
         return Met()
 
+    def _without_layout(self, text: str) -> str:
+        kept = text.lstrip(self._layout)
+        if self._most is not None:
+            kept = kept if len(text) - len(kept) <= self._most else text[self._most :]
+            self._most -= len(text) - len(kept)
+        if kept or self._most == 0:
+            self._layout = ""
+        return kept
+
     def prose(self, text: str) -> str | None:
         """What :meth:`feed` would show of ``text`` where it shows all of it; changes nothing.
 
@@ -100,7 +113,7 @@ class Stretch:
             or self._pending
             or self._stops.start
             or (self._after_call and not self.written)
-            or (self._tools is not None and "<" in text)
+            or (self._bare is not None and "<" in text)
             or (text.endswith("\n") and self._withholds_breaks)
         ):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_qwen3_5.frontend.errors import ResourceError
 from ninfer_qwen3_5.frontend.resources import Resources
 from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
@@ -28,6 +29,12 @@ class Vocabulary:
     call_open: int
     call_close: int
     eos: frozenset[int]
+
+    def for_grammars(self, tokenizer: TextTokenizer) -> GrammarVocabulary:
+        """What a grammar backend has to know; added tokens spell no text."""
+        added = frozenset(tokenizer.added.values()) | self.eos
+        texts = [b"" if i in added else tokenizer.bytes_of(i) for i in range(tokenizer.vocab_size)]
+        return GrammarVocabulary(token_bytes=texts, ends=self.eos)
 
 
 def read_vocabulary(tokenizer: TextTokenizer, resources: Resources) -> Vocabulary:
