@@ -42,16 +42,27 @@ class GapMeasure:
 
     def table(self) -> GapTable:
         """Measure the sizes at several depths; nothing is resident afterwards, and the chunk is
-        what it was. Raises NoRoom when not even the shortest prompts have room together."""
-        sizes = chunk_sizes(self._most, self._length)
+        what it was. Raises NoRoom when not even the shortest prompts have room together. Any other
+        failure is the engine's end and leaves all as it is."""
         try:
-            self._rows = [self._short() for _ in range(self._count)]
-            depths, gaps = self._by_depth(sizes)
-            slope = self._seconds_per_token(depths[-1])
-            return GapTable(sizes, depths, gaps, self._count, slope, self._context)
-        finally:
-            self._driver.end_all()
-            self._program.limit_chunk(self._most)
+            table = self._measured()
+        except NoRoom:
+            self._leave()
+            raise
+        self._leave()
+        return table
+
+    def _measured(self) -> GapTable:
+        sizes = chunk_sizes(self._most, self._length)
+        self._rows = [self._short() for _ in range(self._count)]
+        depths, gaps = self._by_depth(sizes)
+        slope = self._seconds_per_token(depths[-1])
+        return GapTable(sizes, depths, gaps, self._count, slope, self._context)
+
+    def _leave(self) -> None:
+        """No unit is in flight: every step takes what it launched, or is refused before that."""
+        self._driver.end_all()
+        self._program.limit_chunk(self._most)
 
     def _by_depth(
         self, sizes: Sequence[int]

@@ -76,7 +76,10 @@ class Publisher:
         """Wait for the unit and take its outcome to the end."""
         times, started = self._times, perf_counter_ns()
         self._awaited = flight
-        outcome = flight.launched.collect()
+        try:
+            outcome = flight.launched.collect()
+        finally:
+            self._awaited = None
         times.collect += perf_counter_ns() - started
         times.waited += outcome.waited_seconds
         times.units += 1
@@ -88,7 +91,8 @@ class Publisher:
 
     def rehearse(self) -> None:
         """Judge the latest token of every awaited row once more, and drop that: nothing changes but
-        what the caches hold when the round ends."""
+        what the caches hold when the round ends. Nothing is judged in a round that the engine did
+        not launch."""
         records = self._awaited.records if self._awaited is not None else ()
         for record in records:
             if record.tokens and record.session.masks() is None:

@@ -87,16 +87,20 @@ class LateGraph(CpuGraph):
 
 
 class LateFlag(Flag):
-    """Runs the queue until the word is there, and no further."""
+    """Runs the queue until the word is there, and no further; a rehearsal comes before that, as in
+    a round that takes long."""
 
     def __init__(self, word: torch.Tensor, lane: LateLane) -> None:
         super().__init__(word)
         self.lane = lane
 
-    def wait(self, value: int, *rest: Any, **named: Any) -> None:
+    def wait(self, value: int, *rest: Any, **named: Any) -> bool:
+        rehearse = named.get("rehearse")
+        if rehearse is not None and self.read() != value:
+            rehearse()
         while self.read() != value and self.lane.waiting:
             self.lane.run_one()
-        super().wait(value, *rest, **named, deadline_seconds=1.0)
+        return super().wait(value, *rest, **named, deadline_seconds=1.0)
 
 
 class LateOutcome:
