@@ -131,7 +131,7 @@ def product(
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
-        EARLY=tile.early, EVEN_K=x.shape[1] % tile.block_k == 0,
+        EARLY=tile.early, HOLD=tile.hold, EVEN_K=x.shape[1] % tile.block_k == 0,
         ONE=kind != "bf16" and x.shape[0] == 1,
         PAIRS=out_rows % 2 == 0 and scales.data_ptr() % 4 == 0, **limits,
     )  # fmt: skip

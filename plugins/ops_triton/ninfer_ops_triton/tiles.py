@@ -27,6 +27,8 @@ class Tile:
     its first step's weights come into registers (``early``), and those of ``ahead`` more steps, 0
     or a power of two, into the L2 cache. Up to eight activation rows the compiler gives a
     thread at most ``registers``, where that is not None, so that more programs run side by side.
+    With ``hold`` the programs of the kernel after it may begin only when the sums of all of these
+    are done: before, they would come where a multiprocessor has room first, and not evenly.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -41,6 +43,7 @@ class Tile:
     ahead: int = 0
     early: bool = True
     registers: int | None = None
+    hold: bool = True
 
     def __post_init__(self) -> None:
         powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)

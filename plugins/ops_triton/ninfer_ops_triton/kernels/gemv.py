@@ -66,13 +66,15 @@ def product_kernel(
     STAGES: tl.constexpr,
     AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
+    HOLD: tl.constexpr,
     EVEN_K: tl.constexpr,
     ONE: tl.constexpr,
     PAIRS: tl.constexpr,  # whether scales of two rows make a word (Q4)
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    release_dependents(PDL)
+    if not HOLD:
+        release_dependents(PDL)
     GATED: tl.constexpr = EPILOGUE == "swiglu"
     # Programs that read the same weights for other activation rows run side by side.
     chunk = tl.program_id(0)
@@ -108,6 +110,8 @@ def product_kernel(
             start, stop, FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K,
             ONE, INTERPRET, PDL,
         )  # fmt: skip
+    if HOLD:
+        release_dependents(PDL)
     if SPLIT == 1:
         if NORM and not FIRST:
             inverse = _inverse_rms_in_parts(squares, n, T, parts, columns, eps, PARTS, N, INTERPRET)
