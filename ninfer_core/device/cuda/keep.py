@@ -23,9 +23,10 @@ def let_go(thing: object) -> None:
 
 
 def keep_tensors() -> None:
-    """Hold every tensor on a GPU. For a lost one: torch asks it about captures when such a tensor
-    goes, and ends the process by the answer."""
+    """Hold every tensor there is. For a lost GPU: torch asks it about captures when a tensor of its
+    memory, or of pinned memory, goes, and ends the process by the answer. Which tensors those are
+    cannot be asked any more."""
     for thing in gc.get_objects():
         # type(), since objects may answer for their class, and do something for that.
-        if issubclass(type(thing), torch.Tensor) and thing.is_cuda:
+        if issubclass(type(thing), torch.Tensor):
             keep(thing)
