@@ -241,9 +241,14 @@ class ContextDriver:
             self._count_abort(record, result.reason)
 
     def _count_abort(self, record: RequestRecord, reason: str) -> None:
+        """Bound tries: a Snapshot that does not come back becomes a Replay, anything else ends."""
         record.bind_aborts += 1
-        if record.bind_aborts >= _BIND_ATTEMPTS:
-            error = Infeasible(
-                f"the request could not be made resident in {_BIND_ATTEMPTS} attempts: {reason}"
-            )
-            self._endings.request(record, error)
+        if record.bind_aborts < _BIND_ATTEMPTS:
+            return
+        if record.resume is not None and record.resume.kind is ResumeKind.SNAPSHOT:
+            record.resume, record.bind_aborts = self._program.revoke(record.resume), 0
+            return
+        error = Infeasible(
+            f"the request could not be made resident in {_BIND_ATTEMPTS} attempts: {reason}"
+        )
+        self._endings.request(record, error)

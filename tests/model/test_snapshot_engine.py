@@ -113,3 +113,26 @@ def test_copies_that_always_fail_leave_pauses_that_replay(build_case) -> None:
         assert_same(mix, run_mix(engine, mix, spread=False), expected)
         assert asked
         assert_nothing_is_held(engine, program)
+
+
+def test_snapshots_that_never_come_back_are_replayed(build_case) -> None:
+    """Copies to the host land and those from there do not; nobody fails for it."""
+    model, mix = build_case("tied").model, crowd(6)
+    with (
+        engine_over(model, "eager", **AMPLE) as (oracle, _),
+        engine_with_host(model, "eager", host_bytes=1 << 20) as (engine, program),
+    ):
+        expected = run_mix(oracle, mix, spread=False)
+        transfers = program._contexts.snapshots.tier.transfers
+        load = transfers.load
+
+        def lost(*given):
+            transfer = load(*given)
+            transfer.failure = DeviceError("lost on the way")
+            return transfer
+
+        transfers.load = lost
+        assert_same(mix, run_mix(engine, mix, spread=False), expected)
+        stats = engine.stats()
+        assert (stats.restores, stats.replays > 0) == (0, True)
+        assert_nothing_is_held(engine, program)
