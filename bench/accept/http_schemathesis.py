@@ -37,7 +37,7 @@ BASES: dict[str, dict[str, Any]] = {
 """A right body for each route that takes one."""
 PATIENCE = 60.0
 MOST_CHOICES = 8
-"""A request for more, which the server would answer, asks for so many: a hundred take their time."""
+"""A request for more, which the server would answer, asks for so many: a hundred take a while."""
 
 
 def explore(url: str, examples: int, start: int) -> dict[str, Any]:
