@@ -49,6 +49,7 @@ def test_choices_come_in_the_order_of_the_prompts(server):
     server.engine.script = echoing
     reply = complete(server, ["abc", "d"], n=2, seed=5).json
     assert [choice["text"] for choice in reply["choices"]] == ["3/5", "3/6", "1/5", "1/6"]
+    assert reply["usage"]["prompt_tokens"] == 3 + 1
     events = complete(server, ["abc", "d"], n=2, seed=5, stream=True).events
     texts = dict.fromkeys(range(4), "")
     for event in events[:-1]:

@@ -54,6 +54,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
             model=gateway.name,
             token_bytes=gateway.engine.token_bytes,
             prompts=echoes,
+            n=n,
             echo=bool(body.echo),
             logprobs=body.logprobs is not None,
             ids=bool(body.return_token_ids),

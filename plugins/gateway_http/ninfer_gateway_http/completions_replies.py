@@ -32,13 +32,14 @@ class PromptEcho:
 class TextWriter:
     """Writes everything that is sent back for one completion request.
 
-    ``prompts`` has one entry for each choice. ``scored`` asks for the prompt's log-probabilities
+    ``prompts`` has one entry for each choice, and each prompt ``n`` choices. ``scored`` asks for the prompt's log-probabilities
     in a field of their own.
     """
 
     model: str
     token_bytes: TokenBytes
     prompts: Sequence[PromptEcho]
+    n: int = 1
     echo: bool = False
     logprobs: bool = False
     ids: bool = False
@@ -50,7 +51,7 @@ class TextWriter:
     def whole(self, results: Sequence[GenerationResult]) -> JsonDict:
         """All completions. Raises Cancelled."""
         choices = [self._choice(index, result) for index, result in enumerate(results)]
-        return self._envelope(choices) | {"usage": usage_report(results)} | report(results)
+        return self._envelope(choices) | {"usage": usage_report(results, self.n)} | report(results)
 
     def opening(self, index: int) -> JsonDict:
         """The first chunk of a choice: the prompt, where it is wanted, and its token ids."""

@@ -145,6 +145,7 @@ class _Run:
         self._writer = writer
         self._keep_alive = keep_alive
         self._facts = facts
+        self._n = body.n or 1
         options = body.stream_options
         self._usage = bool(options and options.include_usage)
         self._running_usage = bool(options and options.continuous_usage_stats)
@@ -166,7 +167,7 @@ class _Run:
                 except TimeoutError:
                     yield None
         if self._usage:
-            yield self._writer.last() | {"usage": usage_report(self._results)}
+            yield self._writer.last() | {"usage": usage_report(self._results, self._n)}
 
     def _of(self, index: int, event: GenerationEvent) -> Iterable[JsonDict]:
         if isinstance(event, Delta):

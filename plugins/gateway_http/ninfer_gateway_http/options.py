@@ -26,7 +26,7 @@ class ServerGroup:
     ] = None
     max_concurrency: Annotated[
         int, typer.Option(min=1, max=MAX_CONCURRENCY, metavar="N", help="Requests at a time.")
-    ] = 1
+    ] = 4
     max_pending_requests: Annotated[
         int, typer.Option(min=0, metavar="N", help="Requests that may wait beyond those.")
     ] = 16

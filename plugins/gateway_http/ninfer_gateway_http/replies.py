@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ninfer_core.contract.errors import Cancelled
@@ -51,9 +51,11 @@ def report(results: Sequence[GenerationResult]) -> JsonDict:
     return said | {"warnings": list(dict.fromkeys(warnings))} if warnings else said
 
 
-def usage_report(results: Sequence[GenerationResult]) -> JsonDict:
-    """The usage of all choices together."""
-    return usage_of(total_usage([result.usage for result in results]))
+def usage_report(results: Sequence[GenerationResult], n: int) -> JsonDict:
+    """The usage of all choices together, of which ``n`` answer each prompt; it counts once."""
+    counts = total_usage([result.usage for result in results])
+    read = counts.prompt_tokens // n
+    return usage_of(replace(counts, prompt_tokens=read, cached_tokens=counts.cached_tokens // n))
 
 
 def warnings_of(result: GenerationResult) -> list[str]:
@@ -80,7 +82,7 @@ class ChatWriter:
         """The whole answer. Raises Cancelled."""
         choices = [self._choice(index, result) for index, result in enumerate(results)]
         reply = self._envelope("chat.completion", choices)
-        reply |= {"usage": usage_report(results)} | report(results)
+        reply |= {"usage": usage_report(results, len(results))} | report(results)
         return reply | self._prompt(results[0])
 
     def opening(self, index: int) -> JsonDict:

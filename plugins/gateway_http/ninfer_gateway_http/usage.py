@@ -13,7 +13,7 @@ JsonDict = dict[str, Any]
 
 
 def total_usage(parts: Sequence[Usage]) -> Usage:
-    """The counts of all choices of one request; a prompt counts once for each of them."""
+    """The counts of all choices of one request, with the prompt of each."""
     return Usage(
         prompt_tokens=sum(part.prompt_tokens for part in parts),
         completion_tokens=sum(part.completion_tokens for part in parts),
