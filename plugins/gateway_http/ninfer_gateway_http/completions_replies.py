@@ -32,8 +32,8 @@ class PromptEcho:
 class TextWriter:
     """Writes everything that is sent back for one completion request.
 
-    ``prompts`` has one entry for each choice, and each prompt ``n`` choices. ``scored`` asks for the prompt's log-probabilities
-    in a field of their own.
+    ``prompts`` has one entry for each choice, and each prompt ``n`` choices. ``scored`` asks for
+    the prompt's log-probabilities in a field of their own.
     """
 
     model: str
