@@ -157,6 +157,20 @@ class Program(Protocol):
         """
         ...
 
+    def has_room_again(self, launched: Launched) -> bool:
+        """Whether :meth:`launch_again` may follow: every row of ``launched``, the latest decode
+        round, has room for the round behind it, and needs as many tokens there as in this one. A
+        Program may always say no."""
+        ...
+
+    def launch_again(self, launched: Launched) -> Launched:
+        """``launch_decode`` with the rows of ``launched`` in their order, none of which has masks,
+        and ``ahead_of=launched``.
+
+        What nearly every round of a long answer is: no permit is made, since the room is there.
+        """
+        ...
+
     def launch_control(self, rows: Sequence[ControlRow]) -> Launched: ...
 
     def before_results(self, rehearse: Callable[[], object]) -> None:

@@ -106,7 +106,7 @@ class EngineCore:
         self.endings.settle()
         self.captures.begin()
         self.admission.resume_oldest()
-        permitted = self.permits.collect(behind=self.units.round is not None)
+        permitted = self.permits.collect(behind=self.units.round)
         self.admission.admit_fresh()
         launching = perf_counter_ns()
         flights = self.units.launch(permitted)

@@ -11,6 +11,7 @@ from ninfer_core.contract.resources import NeverFits, Shortfall
 from ninfer_core.contract.units import Permit, UnitKind, UnitNeed
 from ninfer_core.engine.admission import never_fits, no_room
 from ninfer_core.engine.endings import Endings
+from ninfer_core.engine.flights import Flight
 from ninfer_core.engine.pressure import Pressure
 from ninfer_core.engine.reclaiming import Relief
 from ninfer_core.engine.request_record import RequestRecord
@@ -37,13 +38,15 @@ class Permitted:
 class PermittedUnits:
     """The rows of one cycle's units; disjoint, because a request is in one state.
 
-    ``behind`` says that the decode rows are for a round behind the one in flight.
+    ``behind`` says that the decode rows are for a round behind the one in flight, ``again`` that
+    it is the same once more, without a permit.
     """
 
     control: list[Permitted] = field(default_factory=list)
     decode: list[Permitted] = field(default_factory=list)
     chunk: list[Permitted] = field(default_factory=list)
     behind: bool = False
+    again: bool = False
 
     def add(self, row: Permitted) -> None:
         kind = row.permit.need.kind
@@ -79,23 +82,25 @@ class PermitDesk:
         self._last_short: Shortfall | None = None
         self._hoping = False
 
-    def collect(self, *, behind: bool = False) -> PermittedUnits:
+    def collect(self, behind: Flight | None = None) -> PermittedUnits:
         """Permits for all control and decode rows and for one chunk, in permit order.
 
         When the decode rows come ``behind`` a round in flight, rows join only what goes on from
-        there: if nothing does, they wait, so that all run in one round again.
+        there: if nothing does, they wait, so that all run in one round again. Mostly they are the
+        rows of that round, all go on and have room.
 
         The chunk goes to the head of the rotation; one that lacked room before asks again where its
         ticket stands, so that younger rows cannot take the room away from it. When every resident
         lacks room and nobody can make way, the youngest ends with Infeasible.
         """
-        units = PermittedUnits(behind=behind)
+        units = PermittedUnits(behind=behind is not None)
         self._hoping = False
         order, now = self._scheduler.permit_order(), self._clock()
-        if behind and all(record.flying for record in order):
-            units.decode = self._ahead(order, now)
+        if behind is not None and all(record.flying for record in order):
+            units.again = self._again(behind, order, now)
+            units.decode = [] if units.again else self._ahead(order, now)
             return units
-        joining = not behind or any(record.flying and _goes_on(record, now) for record in order)
+        joining = behind is None or any(record.flying and _goes_on(record, now) for record in order)
         chunks = self._scheduler.chunk_order()
         late = []
         for record in order:
@@ -144,6 +149,14 @@ class PermitDesk:
         permit = self._permit(record)
         if permit is not None:
             units.add(self._hold(record, permit))
+
+    def _again(self, flight: Flight, order: list[RequestRecord], now: float) -> bool:
+        """Whether the round behind ``flight`` can be the same once more, without masks."""
+        return (
+            tuple(order) == flight.records
+            and all(_goes_on(record, now) and record.session.masks() is None for record in order)
+            and self._program.has_room_again(flight.launched)
+        )
 
     def _ahead(self, records: Iterable[RequestRecord], now: float) -> list[Permitted]:
         """For a round ahead nothing is given up and nobody is blocked."""

@@ -28,11 +28,11 @@ from ninfer_core.contract.units import (
 )
 from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.endings import Endings
+from ninfer_core.engine.flights import Flight
 from ninfer_core.engine.output import commit_output, preview_output, publish, publish_progress
 from ninfer_core.engine.request_record import Ending, RequestRecord
 from ninfer_core.engine.round_timings import CycleTimes
 from ninfer_core.engine.states import RequestState
-from ninfer_core.engine.units import Flight
 
 _VOID = RowDecision(disposition=Disposition.VOID)
 _ONE_MORE = RowDecision(disposition=Disposition.ACCEPT, accepted=1)

@@ -9,7 +9,6 @@ present one, whatever ran in between, and everything is settled in launch order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from ninfer_core.contract.program import Program
@@ -21,24 +20,10 @@ from ninfer_core.contract.units import (
     PendingBatch,
     UnitKind,
 )
+from ninfer_core.engine.flights import Flight
 from ninfer_core.engine.permits import PermitDesk, Permitted, PermittedUnits
 from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.scheduler import Scheduler
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """A launched unit and its rows; ``pending`` from collect until commit or abort.
-
-    ``extents`` are the tokens that each row may produce at most; ``last`` says that a chunk ends
-    the prompt or the replay.
-    """
-
-    launched: Launched
-    records: tuple[RequestRecord, ...]
-    extents: tuple[int, ...] = ()
-    last: bool = False
-    pending: PendingBatch | None = None
 
 
 class UnitRunner:
@@ -80,7 +65,9 @@ class UnitRunner:
     def launch_ahead(self, units: PermittedUnits) -> None:
         """Enqueue the next decode round behind the one in flight, for the rows that need the host
         for nothing in between and, behind a round of an earlier cycle, for those that join."""
-        if self._ahead and self.round is not None:
+        if units.again and self.round is not None:
+            self._launch_again(self.round)
+        elif self._ahead and self.round is not None:
             rows = units.decode if units.behind else self._permits.go_on(units.decode)
             if rows:
                 launched = self._program.launch_decode(
@@ -112,6 +99,11 @@ class UnitRunner:
         if flight.pending is not None and not flight.pending.consumed:
             self._program.abort(flight.pending)
 
+    def _launch_again(self, before: Flight) -> None:
+        launched = self._program.launch_again(before.launched)
+        self.round = self._take_off(launched, before.records, before.extents)
+        self.finish()
+
     def _launch_chunk(self, row: Permitted) -> None:
         need = row.permit.need
         replay = need.kind is UnitKind.REPLAY
@@ -120,9 +112,18 @@ class UnitRunner:
         self._fly(launch(_chunk_row(row)), [row], last=need.last)
 
     def _fly(self, launched: Launched, rows: list[Permitted], last: bool = False) -> Flight:
-        extents = tuple([row.permit.need.tokens for row in rows])
-        flight = Flight(launched, tuple([row.record for row in rows]), extents, last)
-        for record, extent in zip(flight.records, extents, strict=True):
+        records = tuple([row.record for row in rows])
+        return self._take_off(launched, records, tuple([r.permit.need.tokens for r in rows]), last)
+
+    def _take_off(
+        self,
+        launched: Launched,
+        records: tuple[RequestRecord, ...],
+        extents: tuple[int, ...],
+        last: bool = False,
+    ) -> Flight:
+        flight = Flight(launched, records, extents, last)
+        for record, extent in zip(records, extents, strict=True):
             record.flying += extent
         self.flights.append(flight)
         self._unfinished.append(flight)

@@ -67,6 +67,7 @@ class HarnessMachine(RuleBasedStateMachine):
 
     keep_always = False
     rounds_ahead = 0
+    again = False
     limits = FAKE_LIMITS
 
     @initialize(config=configs, keep=st.booleans(), max_pending=st.integers(0, 5))
@@ -85,6 +86,7 @@ class HarnessMachine(RuleBasedStateMachine):
             self.policy(),
             max_pending=max_pending,
             rounds_ahead=self.rounds_ahead,
+            again=self.again,
         )
 
     def policy(self) -> CachePolicy:
@@ -107,6 +109,7 @@ class HarnessMachine(RuleBasedStateMachine):
         harness.check()
         self.edges.update(harness.edges)
         self.tally["ahead"] += harness.program.journal.rounds_ahead
+        self.tally["again"] += harness.program.journal.rounds_again
         self.tally["void"] += harness.program.journal.void_rows
 
     def check_events(self, tracked: Tracked) -> None:

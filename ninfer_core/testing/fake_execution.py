@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import MaskProvider
-from ninfer_core.contract.resources import ProgramLimits, SequenceHandle
+from ninfer_core.contract.resources import ProgramLimits, ResourceVector, SequenceHandle
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import (
     ChunkRow,
@@ -68,6 +68,37 @@ class FakeExecution:
         self.journal.decode_rows.append(len(opened))
         self.journal.rounds_ahead += ahead_of is not None
         return self.launch(UnitKind.DECODE, opened)
+
+    def has_room_again(self, launched: Launched) -> bool:
+        rows = self._round_rows(launched)
+        return all(
+            row.permit.need.tokens == self._most(row)
+            and self._contexts.pages(row.sequence.reach + row.permit.need.tokens)
+            <= self._contexts.held_pages(row.handle)
+            for row in rows
+        )
+
+    def decode_again(self, launched: Launched) -> FakeLaunched:
+        """The rows of ``launched`` once more, with permits of their own making."""
+        if not self.has_room_again(launched):
+            raise EngineFailure("a round was launched again that has no room")
+        rows = []
+        for row in self._round_rows(launched):
+            if row.sequence.permit is not None:
+                raise EngineFailure("a round was launched again beside a permit of one of its rows")
+            self.require_ahead(row.handle)
+            row.sequence.permit = Permit(row.handle, row.permit.need, ResourceVector(), None)
+            rows.append(DecodeRow(sequence=row.handle, permit=row.sequence.permit))
+        self.journal.rounds_again += 1
+        return self.decode(rows, launched)
+
+    def _round_rows(self, launched: Launched) -> list[FakeRow]:
+        assert isinstance(launched, FakeLaunched)
+        return launched.rows
+
+    def _most(self, row: FakeRow) -> int:
+        """Tokens that the round behind the one in flight may produce."""
+        return min(self._contexts.config.burst, self._limits.max_context - row.sequence.reach)
 
     def require_ahead(self, handle: SequenceHandle) -> None:
         """Raises EngineFailure unless ``handle``, which is in a unit, may have a permit for the

@@ -59,7 +59,8 @@ _KIND_OF_PHASE = {
 
 class FakeProgram:
     """Implements ``contract.program.Program``. ``nonfinite`` holds tickets whose next unit shows a
-    NaN; ``journal`` records what happened; :meth:`audit` proves that nothing is lost."""
+    NaN; ``journal`` records what happened; :meth:`audit` proves that nothing is lost. ``again``:
+    rounds are launched again without permits where they can be."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class FakeProgram:
         self.journal = self._execution.journal
         self.nonfinite = self._execution.nonfinite
         self.closed = False
+        self.again = False
 
     @property
     def limits(self) -> ProgramLimits:
@@ -195,6 +197,13 @@ class FakeProgram:
     ) -> Launched:
         self.faults.check("launch")
         return self._execution.decode(rows, ahead_of)
+
+    def has_room_again(self, launched: Launched) -> bool:
+        return self.again and self._execution.has_room_again(launched)
+
+    def launch_again(self, launched: Launched) -> Launched:
+        self.faults.check("launch")
+        return self._execution.decode_again(launched)
 
     def before_results(self, rehearse: Callable[[], object]) -> None:
         """Nothing is waited for."""

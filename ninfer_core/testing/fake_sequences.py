@@ -129,12 +129,13 @@ class FakeCheckpoint:
 @dataclass(slots=True)
 class FakeJournal:
     """What the fake Program did, for tests: accepted tokens by ticket, unit row counts, rounds
-    launched ahead and rows void in them, and the tickets whose bind it found no room for (a test
-    clears them when it likes)."""
+    launched ahead, those of them without new permits, and rows void in them, and the tickets whose
+    bind it found no room for (a test clears them when it likes)."""
 
     committed: dict[int, list[int]] = field(default_factory=dict)
     decode_rows: list[int] = field(default_factory=list)
     rounds_ahead: int = 0
+    rounds_again: int = 0
     void_rows: int = 0
     chunk_tickets: list[int] = field(default_factory=list)
     short_binds: set[int] = field(default_factory=set)

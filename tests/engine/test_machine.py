@@ -227,6 +227,12 @@ class AheadAdoptingMachine(AdoptingMachine):
     rounds_ahead = 1
 
 
+class AgainMachine(AheadMachine):
+    """The same over a Program that launches a round again without permits."""
+
+    again = True
+
+
 SETTINGS = settings(
     max_examples=120,
     stateful_step_count=50,
@@ -248,9 +254,11 @@ def test_engine_over_scarce_resources() -> None:
     short = settings(SETTINGS, max_examples=45)
     run_state_machine_as_test(AdoptingMachine, settings=short)
     run_state_machine_as_test(AheadAdoptingMachine, settings=short)
+    run_state_machine_as_test(AgainMachine, settings=short)
     taken = {f"{a.value} -> {b.value}": EngineMachine.edges[a, b] for a, b in LEGAL_EDGES}
     assert {edge: count for edge, count in taken.items() if count < 5} == {}
     assert EngineMachine.tally["rules"] >= 2000
     assert EngineMachine.tally["failures"] >= 10
     assert EngineMachine.tally["ahead"] >= 2000
     assert EngineMachine.tally["void"] >= 100
+    assert EngineMachine.tally["again"] >= 100

@@ -77,16 +77,24 @@ def test_rounds_in_order_give_the_same_tokens_and_logprobs(drivers, sampling) ->
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_rounds_launched_ahead_give_the_same_tokens(drivers, sampling) -> None:
+def test_rounds_launched_ahead_give_the_same_tokens(drivers, sampling, again) -> None:
+    """Also where a round whose rows have room is launched again without permits."""
     eager, queued = drivers()
     expected = start(eager, sampling)
     for _ in range(30):
         eager.decode(expected)
     rows = start(queued, sampling)
     flying = ahead(queued, rows, None)
+    repeated = 0
     for _ in range(29):
-        following = ahead(queued, rows, flying)
+        if again and queued.program.has_room_again(flying):
+            following = queued.program.launch_again(flying)
+            following.finish()
+            repeated += 1
+        else:
+            following = ahead(queued, rows, flying)
         pending = flying.collect()
         queued.program.commit(pending, accept(len(rows)))
         for row, produced in zip(rows, pending.rows, strict=True):
@@ -98,6 +106,25 @@ def test_rounds_launched_ahead_give_the_same_tokens(drivers, sampling) -> None:
     for row, produced in zip(rows, pending.rows, strict=True):
         row.tokens += produced.token_ids
     assert [row.tokens for row in rows] == [row.tokens for row in expected]
+    crossed = {-(-len(prompt) // 64) * 64 for prompt in PROMPTS if len(prompt) % 64 + 31 > 64}
+    assert repeated == again * (29 - len(crossed)), "a round without a page more is launched again"
+
+
+def test_a_round_is_not_launched_again_where_a_page_is_lacking(drivers) -> None:
+    """The round in flight executes token 63 of its page, the one behind it token 64."""
+    eager, queued = drivers()
+    assert not eager.program.has_room_again(
+        ahead(eager, start(eager, GREEDY, prompts=[[1, 2]]), None)
+    ), "nothing runs ahead there"
+    (row,) = start(queued, GREEDY, prompts=[[5] * 62])
+    flying = ahead(queued, [row], None)
+    assert queued.program.has_room_again(flying)
+    following = queued.program.launch_again(flying)
+    following.finish()
+    assert not queued.program.has_room_again(following)
+    for unit in (flying, following):
+        queued.program.commit(unit.collect(), accept(1))
+    queued.program.check()
 
 
 def test_a_row_that_ended_is_void_ahead_and_the_others_go_on(drivers) -> None:

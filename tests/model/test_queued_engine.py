@@ -148,22 +148,22 @@ def test_a_broken_request_ends_alone_and_what_it_held_serves_again(
     """NaN in what one of four requests keeps: the other three and all later ones are untouched."""
     engine, program = opened()
     expected = tokens_of([ask(engine, prompt, sampling, 20) for prompt in PROMPTS])
-    launch, rounds = program.launch_decode, []
+    decode, rounds = program._units.decode, []
 
-    def poisoned(rows, *, ahead_of=None):
+    def poisoned(rows, *, ahead):
         if len(rows) == len(PROMPTS):
             rounds.append(len(rows))
             if len(rounds) == 3:
-                break_sequence(program, rows[1].sequence, poison)
-        return launch(rows, ahead_of=ahead_of)
+                break_sequence(program, rows[1].handle, poison)
+        return decode(rows, ahead=ahead)
 
-    program.launch_decode = poisoned
+    program._units.decode = poisoned
     handles = [ask(engine, prompt, sampling, 20) for prompt in PROMPTS]
     with pytest.raises(NonFiniteOutput, match="NaN or infinity"):
         handles[1].result(WAIT)
     others = [0, 2, 3]
     assert tokens_of([handles[i] for i in others]) == [expected[i] for i in others]
-    program.launch_decode = launch
+    program._units.decode = decode
     again = tokens_of([ask(engine, prompt, sampling, 20) for prompt in PROMPTS])
     assert again == expected
     stats = engine.stats()

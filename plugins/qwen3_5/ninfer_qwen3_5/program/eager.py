@@ -71,6 +71,9 @@ class EagerUnits:
             lambda: self._forwards.decode(works),
         )
 
+    def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
+        return ()
+
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
         works = [row.work for row in rows]
         return ForcedLaunch(

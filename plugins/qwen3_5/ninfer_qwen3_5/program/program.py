@@ -191,11 +191,8 @@ class TextProgram:
         record = self._contexts.sequences.get(sequence)
         reach = record.frontier + record.flying_tokens + need.tokens
         reach = self._reach.covered(record, reach, need.kind)
-        if reach <= record.room:
-            return Permit(sequence, need, _NO_GROWTH, None)
-        pages = self._stores.growth(record.history, reach)
+        pages = self._pages_lacking(record, reach)
         if not pages:
-            record.room = pages_for(reach) * PAGE_TOKENS
             return Permit(sequence, need, _NO_GROWTH, None)
         demand = Demand({MAIN: pages})
         grant = self._stores.reserve(demand)
@@ -227,6 +224,17 @@ class TextProgram:
         opened = [self._open(row, UnitKind.DECODE, row.masks, ahead=ahead) for row in rows]
         return self._units.decode(opened, ahead=ahead)
 
+    def has_room_again(self, launched: Launched) -> bool:
+        rows = self._units.rows_ahead(launched)
+        return bool(rows) and not any(self._lacks_room_again(row.work.sequence) for row in rows)
+
+    def launch_again(self, launched: Launched) -> Launched:
+        rows = [
+            UnitRow(row.handle, self._settlement.open_again(row.work.sequence))
+            for row in self._units.rows_ahead(launched)
+        ]
+        return self._units.decode(rows, ahead=True)
+
     def launch_control(self, rows: Rows[ControlRow]) -> Launched:
         for row in rows:
             if len(row.token_ids) != row.permit.need.tokens:
@@ -256,6 +264,18 @@ class TextProgram:
     def close(self) -> None:
         self._units.close()
         self._contexts.close()
+
+    def _pages_lacking(self, record: Sequence, reach: int) -> int:
+        """Pages to reserve before a unit that writes up to ``reach``."""
+        if reach <= record.room:
+            return 0
+        pages = self._stores.growth(record.history, reach)
+        if not pages:
+            record.room = pages_for(reach) * PAGE_TOKENS
+        return pages
+
+    def _lacks_room_again(self, record: Sequence) -> bool:
+        return bool(self._pages_lacking(record, record.frontier + record.flying_tokens + 1))
 
     def _require_source(self, request: BindRequest, source: CheckpointRef) -> None:
         if request.rules.prompt_logprobs is not None:

@@ -48,6 +48,10 @@ class Units(Protocol):
         tokens to run are on the device alone."""
         ...
 
+    def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
+        """The rows of a round behind which the same may run once more; none where it may not."""
+        ...
+
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched: ...
 
     def before_results(self, rehearse: Callable[[], object]) -> None:
@@ -55,7 +59,7 @@ class Units(Protocol):
         ...
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
-        """These tokens became part of the ledgers."""
+        """These tokens, which the device did not count, became part of the ledgers."""
         ...
 
     def dropped(self, work: RowWork, tokens: Rows[int]) -> None:

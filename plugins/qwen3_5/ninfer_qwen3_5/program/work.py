@@ -84,12 +84,13 @@ class Settlement:
         if grant is not None:
             covered = {MAIN: self._reach.covered(sequence, reach, permit.need.kind)}
             self._stores.histories.ensure_mapped(sequence.history, covered, grant)
-        work = RowWork(sequence, grant, tokens, start, sequence.flying)
-        sequence.flying += 1
-        sequence.flying_tokens += tokens
-        if reach > sequence.horizon:
-            sequence.horizon = reach
-        return work
+        return _fly(sequence, grant, tokens, start)
+
+    def open_again(self, sequence: Sequence) -> RowWork:
+        """Another token behind the unit in flight, for which there is room."""
+        if sequence.flying > self._units.rounds_ahead:
+            raise EngineFailure("a sequence was put into two units at once")
+        return _fly(sequence, None, 1, sequence.frontier + sequence.flying_tokens)
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
@@ -122,41 +123,36 @@ class Settlement:
         """Take every row as decided. Raises EngineFailure, changing nothing, on a bad decision."""
         if not len(works) == len(rows) == len(decisions):
             raise EngineFailure(f"{len(decisions)} decisions for a batch of {len(works)} rows")
-        for work, row, decision in zip(works, rows, decisions, strict=True):
+        settled = list(zip(works, rows, decisions, strict=True))
+        for work, row, decision in settled:
             _check(work, row, decision)
-        taken: list[RowWork] = []
+        verified = [(w, d.accepted) for w, _, d in settled if w.verified is not None and d.accepted]
+        if verified:
+            self._fold(verified)
+        uncounted: list[RowWork] = []
         tokens: list[tuple[int, ...]] = []
-        self._fold(works, decisions)
-        for work, row, decision in zip(works, rows, decisions, strict=True):
+        for work, row, decision in settled:
             produced, count = row.token_ids, decision.accepted
             if row.status is RowStatus.NONFINITE or decision.disposition is Disposition.FAILED:
                 work.sequence.fail()
-            if decision.disposition is Disposition.ACCEPT:
-                taken.append(work)
-                tokens.append(produced[:count])
             if count < len(produced):
                 self._units.dropped(work, produced[count:])
             if count == len(produced) or (count and work.verified is not None):
                 self.advance(work)
             else:
                 self.roll_back(work)
-        for work, accepted in zip(taken, tokens, strict=True):
-            work.sequence.generated.extend(accepted)
-            if work.verified is not None and work.sequence.remaining > 1:
-                work.sequence.drafts = work.verified.proposed
-        if taken:
-            self._units.accepted(taken, tokens)
+            if decision.disposition is Disposition.ACCEPT:
+                work.sequence.generated.extend(produced[:count])
+                if work.verified is not None and work.sequence.remaining > 1:
+                    work.sequence.drafts = work.verified.proposed
+                if not work.counted:
+                    uncounted.append(work)
+                    tokens.append(produced[:count])
+        if uncounted:
+            self._units.accepted(uncounted, tokens)
 
-    def _fold(self, works: Rows[RowWork], decisions: Rows[RowDecision]) -> None:
+    def _fold(self, kept: Rows[tuple[RowWork, int]]) -> None:
         """Let the states of verified rows take in what is accepted of them, and no more."""
-        counts = [decision.accepted for decision in decisions]
-        kept = [
-            (work, count)
-            for work, count in zip(works, counts, strict=True)
-            if count and work.verified is not None
-        ]
-        if not kept:
-            return
         folded, accepted = zip(*kept, strict=True)
         self._units.fold(folded, accepted)
         for work, count in kept:
@@ -173,6 +169,14 @@ class Settlement:
             sequence.room = 0
             kept = {MAIN: max(sequence.reach, sequence.horizon)}
             self._stores.histories.settle(sequence.history, work.grant, kept)
+
+
+def _fly(sequence: Sequence, grant: Reservation | None, tokens: int, start: int) -> RowWork:
+    work = RowWork(sequence, grant, tokens, start, sequence.flying)
+    sequence.flying += 1
+    sequence.flying_tokens += tokens
+    sequence.horizon = max(sequence.horizon, start + tokens)
+    return work
 
 
 def _check(work: RowWork, row: PendingRow, decision: RowDecision) -> None:

@@ -132,19 +132,19 @@ class RoundLaunch(DrawnLaunch):
         self._logprobs: ComingLogprobs | None = None
 
     def list_logprobs(self, captured: CapturedRound) -> None:
-        tops = [row.work.sequence.top for row in self._rows]
+        tops = [row.work.sequence.top for row in self.rows]
         if tops.count(None) < len(tops):
             self._logprobs = self._launcher.logprobs(captured, tops)
 
     def _draw(self) -> Rows[bool] | None:
         if not self._masked:
             return None
-        captured, dead = self._launcher.draw(self._number, self._rows)
+        captured, dead = self._launcher.draw(self._number, self.rows)
         self.list_logprobs(captured)
         return dead
 
     def _wait(self) -> Drawing:
-        return self._launcher.wait(self._number, len(self._rows), self._launched)
+        return self._launcher.wait(self._number, len(self.rows), self._launched)
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         if self._logprobs is None:

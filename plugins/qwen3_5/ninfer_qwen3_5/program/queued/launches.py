@@ -28,14 +28,14 @@ class DrawnLaunch(SingleUse):
 
     def __init__(self, rows: Rows[UnitRow]) -> None:
         super().__init__()
-        self._rows = rows
+        self.rows = rows
         self._finished = False
         self._dead: Rows[bool] | None = None
         self._launched = time.perf_counter()
 
     @property
     def works(self) -> tuple[RowWork, ...]:
-        return tuple([row.work for row in self._rows])
+        return tuple([row.work for row in self.rows])
 
     def finish(self) -> None:
         if not self._finished:
@@ -60,7 +60,7 @@ class DrawnLaunch(SingleUse):
                 scored=scored,
             )
             for row, token, status, entries in zip(
-                self._rows, tokens, self._statuses(broken), listed, strict=True
+                self.rows, tokens, self._statuses(broken), listed, strict=True
             )
         ]
         return PendingBatch(

@@ -13,7 +13,7 @@ from ninfer_core.contract.units import Launched, UnitKind
 from ninfer_core.device.errors import DeviceLost
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
-from ninfer_qwen3_5.program.queued.decode import RoundLauncher
+from ninfer_qwen3_5.program.queued.decode import RoundLaunch, RoundLauncher
 from ninfer_qwen3_5.program.queued.draw import PromptLaunch
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, ForcedLaunch
@@ -72,6 +72,9 @@ class QueuedUnits:
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
         return self._rounds.launch(rows)
 
+    def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
+        return launched.rows if isinstance(launched, RoundLaunch) else ()
+
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
         for row, forced in zip(rows, tokens, strict=True):
             sequence, work = row.work.sequence, row.work
@@ -87,7 +90,7 @@ class QueuedUnits:
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         for work, row in zip(works, tokens, strict=True):
-            if not work.counted and work.sequence.request.sampling.penalised:
+            if work.sequence.request.sampling.penalised:
                 self._lanes.add_count(work.sequence.row, row, 1)
 
     def dropped(self, work: RowWork, tokens: Rows[int]) -> None:
