@@ -81,7 +81,8 @@ class ChunkRow:
 class DecodeRow:
     """One sequence of a decode round; ``masks`` is its constraint, None without one.
 
-    ``masks`` is None for a row that goes on from a round not yet collected.
+    A row may go on from a round not yet collected. Its masks speak of the output up to there: a
+    round with masks is finished only once the round that it is behind has been settled.
     """
 
     sequence: SequenceHandle

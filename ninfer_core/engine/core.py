@@ -116,6 +116,7 @@ class EngineCore:
         for flight in flights:
             self.publisher.settle(flight)
             self.units.settled(flight)
+        self.units.finish()
         settled = perf_counter_ns()
         self.endings.settle()
         self._book_time(started, launching, settling, settled)

@@ -231,12 +231,12 @@ class PermitDesk:
 
 def _goes_on(record: RequestRecord, now: float) -> bool:
     """Whether a row in flight needs the host for nothing before its next round: no end that is
-    known, no pause that waits for it, no mask, and budget left whatever the round produces. The
-    budget is within the context, so that there is room for a token too."""
+    known, no pause that waits for it, and budget left whatever the round produces. The budget is
+    within the context, so that there is room for a token too. A mask needs the host only before
+    the round's sampling half."""
     return (
         0 < record.flying < record.remaining
         and record.state is RequestState.DECODE_READY
         and not record.held_back
         and record.asked_to_stop(now) is None
-        and record.session.masks() is None
     )

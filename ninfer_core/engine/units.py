@@ -64,17 +64,20 @@ class UnitRunner:
 
     def launch_ahead(self, units: PermittedUnits) -> None:
         """Enqueue the next decode round behind the one in flight, for the rows that need the host
-        for nothing in between and, behind a round of an earlier cycle, for those that join."""
+        for nothing in between and, behind a round of an earlier cycle, for those that join.
+
+        Where a row has masks, the sampling half waits for :meth:`finish`: they depend on what the
+        round before is found to have said, and are filled while the device runs the model."""
         if units.again and self.round is not None:
             self._launch_again(self.round)
         elif self._ahead and self.round is not None:
             rows = units.decode if units.behind else self._permits.go_on(units.decode)
             if rows:
-                launched = self._program.launch_decode(
-                    [_decode_row(row) for row in rows], ahead_of=self.round.launched
-                )
+                asked = [_decode_row(row) for row in rows]
+                launched = self._program.launch_decode(asked, ahead_of=self.round.launched)
                 self.round = self._fly(launched, rows)
-                self.finish()
+                if all(row.masks is None for row in asked):
+                    self.finish()
         self._permits.launched()
 
     def settled(self, flight: Flight) -> None:
@@ -146,8 +149,7 @@ def _control_row(row: Permitted) -> ControlRow:
 
 def _decode_row(row: Permitted) -> DecodeRow:
     record, permit = row.record, row.permit
-    masks = None if record.flying else record.session.masks()
-    return DecodeRow(sequence=permit.sequence, permit=permit, masks=masks)
+    return DecodeRow(sequence=permit.sequence, permit=permit, masks=record.session.masks())
 
 
 def _chunk_row(row: Permitted) -> ChunkRow:

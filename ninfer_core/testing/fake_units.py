@@ -18,7 +18,7 @@ class FakeRow:
     """A launched row; ``tokens`` are forced ones, empty where the model draws.
 
     ``before`` is its row in the round that this one is ahead of, ``start`` the length of the ledger
-    on which a decode row runs.
+    on which a decode row runs; ``settled``: it was committed or aborted.
     """
 
     handle: SequenceHandle
@@ -29,6 +29,7 @@ class FakeRow:
     status: RowStatus = RowStatus.OK
     start: int = 0
     before: FakeRow | None = None
+    settled: bool = False
 
 
 class FakeLaunched:
@@ -59,6 +60,8 @@ class FakeLaunched:
         self.finished = True
         for row in self.rows:
             if row.masks is not None:
+                if row.before is not None and not row.before.settled:
+                    raise EngineFailure("a mask was filled before the round it follows was settled")
                 out = np.zeros((1, -(-self._vocab // 32)), dtype=np.uint32)
                 if row.masks.fill((), out)[0] is ColumnState.DEAD_END:
                     row.status = RowStatus.DEAD_END

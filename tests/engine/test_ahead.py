@@ -116,41 +116,41 @@ def test_a_chunk_runs_between_two_rounds_in_every_cycle(options):
     ]
 
 
-def test_a_row_with_a_mask_waits_for_the_host(options):
+def test_a_row_with_a_mask_goes_on_and_is_masked_once_the_round_before_is_settled(options):
+    """The fake Program refuses masks that are asked for any earlier."""
     harness = ahead()
     tracked = constrained(harness, 0, options, 6)
     watch = UnitWatch(harness.program)
     harness.run_dry()
-    assert [entry.what for entry in watch.launches] == ["prefill", *["decode"] * 5]
+    kinds = [entry.what for entry in watch.launches]
+    assert kinds == ["prefill", "decode", *["decode ahead"] * 4]
     assert list(tracked.record.tokens) == expected_without_stop([5], 0, 6)
 
 
-def test_a_row_with_a_mask_joins_the_round_after_the_one_that_left_it_out(options):
-    harness = ahead()
-    free(harness, 0, options)
-    constrained(harness, 1, options)
-    harness.step(6)
-    watch = UnitWatch(harness.program)
-    harness.step(4)
-    assert sorted(watch.decode_rows) == [(1,), (1,), (1, 2), (1, 2)]
-    assert watch.decode_rows[0] != watch.decode_rows[1] != watch.decode_rows[2]
-
-
-def test_rows_that_are_out_of_step_find_together_when_nobody_goes_on(options):
+def test_rows_with_masks_run_in_every_round_beside_others(options):
     harness = ahead()
     one = free(harness, 0, options)
     constrained(harness, 1, options)
-    harness.step(5)
-    while harness.program.journal.decode_rows[-1] != 2:
-        harness.step()
     constrained(harness, 2, options)
-    harness.step(5)
-    assert set(harness.program.journal.decode_rows[-2:]) == {2}, "each beside the free one"
+    harness.step(6)
+    watch = UnitWatch(harness.program)
+    harness.step(4)
+    assert watch.decode_rows == [(1, 2, 3)] * 4
     harness.cancel(one)
     harness.step(2)
     watch = UnitWatch(harness.program)
     harness.step(4)
     assert watch.decode_rows == [(2, 3)] * 4
+
+
+def test_a_dead_end_behind_a_round_in_flight_is_that_rows_alone(options):
+    harness = ahead()
+    other = free(harness, 0, options, 12)
+    ended = constrained(harness, 1, options, source="dead:3")
+    harness.run_dry()
+    assert len(ended.record.tokens) == 3
+    assert ended.record.response.done
+    assert list(other.record.tokens) == expected_without_stop([5], 0, 12)
 
 
 def test_for_a_round_ahead_nothing_is_given_up(options):
