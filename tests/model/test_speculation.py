@@ -14,6 +14,9 @@ from tests.model.drafters import ScriptedDrafter, drafting, followers, random_ri
 from tests.model.test_parity import prompts
 
 PAIRS = list(itertools.product(range(1, 9), range(1, 8)))
+UNITS_AND_PAIRS = [("eager", *pair) for pair in PAIRS] + [
+    ("queued", batch, most) for batch, most in ((1, 1), (1, 7), (2, 3), (3, 5), (5, 2), (8, 4))
+]
 LENGTHS = (1, 5, 63, 64, 65, 30, 2, 17)
 
 
@@ -53,8 +56,8 @@ def answers(build_case):
     return answer
 
 
-@pytest.mark.parametrize(("batch", "most"), PAIRS)
-def test_outputs_are_those_of_plain_decoding(build_case, answers, batch, most) -> None:
+@pytest.mark.parametrize(("units", "batch", "most"), UNITS_AND_PAIRS)
+def test_outputs_are_those_of_plain_decoding(build_case, answers, units, batch, most) -> None:
     """Each pair of rows and drafts: tokens, and log-probabilities, one for each token."""
     case, draw = build_case("tied"), random.Random(f"{batch} {most}")
     asked = prompts(21, list(LENGTHS[:batch]))
@@ -65,7 +68,7 @@ def test_outputs_are_those_of_plain_decoding(build_case, answers, batch, most) -
     whole = [[*p, *tokens] for p, (tokens, _) in zip(asked, expected, strict=True)]
     drafter = ScriptedDrafter(followers(*whole), random_right(batch * 8 + most, most))
     driver = checkpoint_driver(
-        case.model, "eager", drafting(case, drafter, most), max_concurrency=8, max_context=192
+        case.model, units, drafting(case, drafter, most), max_concurrency=batch, max_context=192
     )
     rows = [
         driver.begin(prompt(p), sampling=s, lane=lane, max_new_tokens=count)
@@ -83,9 +86,10 @@ def test_outputs_are_those_of_plain_decoding(build_case, answers, batch, most) -
     assert rounds < count - 1
 
 
+@pytest.mark.parametrize("units", ["eager", "queued"])
 @pytest.mark.parametrize("most", [1, 3, 7])
 @pytest.mark.parametrize("kind", ["tied", "wide_values", "all_attention_last"])
-def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most) -> None:
+def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most, units) -> None:
     """Every A from 0 to K, in rows of both sides of a page's edge. What is not accepted leaves no
     trace in states, caches, counts or the drafter: it is compared with a run that accepts nothing,
     and the target's part of it with one that drafts nothing."""
@@ -109,9 +113,9 @@ def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most)
         single.decode([alone])
         drafted[single.record(alone).frontier] = single.state_of(alone)
     assert alone.tokens == row.tokens
-    turns = iter([*range(most + 1), *[0] * 100])
-    drafter = ScriptedDrafter(script, lambda: next(turns))
-    driver = checkpoint_driver(case.model, "eager", drafting(case, drafter, most))
+    drafter, turns = ScriptedDrafter(script, lambda: 0), iter([*range(most + 1), *[0] * 100])
+    driver = checkpoint_driver(case.model, units, drafting(case, drafter, most), max_concurrency=1)
+    drafter.right = lambda: next(turns)
     forced = driver.begin(prompt(asked), sampling=sampling)
     driver.prefill(forced)
     lengths = []

@@ -38,8 +38,10 @@ def scripted(case, mix, outcomes, most: int, seed: int):
     return drafting(case, ScriptedDrafter(followers(*known), random_right(seed, most)), most)
 
 
-@pytest.mark.parametrize("most", [1, 3, 7])
-def test_random_mixes(build_case, most) -> None:
+@pytest.mark.parametrize(
+    ("units", "most"), [("eager", 1), ("eager", 3), ("eager", 7), ("queued", 3)]
+)
+def test_random_mixes(build_case, units, most) -> None:
     """Stop strings and ids anywhere in a span, budgets of answers and thoughts, dead ends, masks,
     penalties, log-probabilities, prompts that are scored, cancels."""
     case, sizes = build_case("tied"), {"max_context": CONTEXT, "max_concurrency": 4}
@@ -48,7 +50,7 @@ def test_random_mixes(build_case, most) -> None:
         calm = [replace(wanted, cancel_after=None) for wanted in mix]
         expected = answers(case, calm)
         draft = scripted(case, calm, expected, most, seed)
-        with engine_over(case.model, "eager", drafting=draft, **sizes) as (engine, program):
+        with engine_over(case.model, units, drafting=draft, **sizes) as (engine, program):
             assert_same(calm, run_mix(engine, calm, spread=False), expected)
             assert_same(mix, run_mix(engine, mix, spread=True), expected)
             program.check()
@@ -123,8 +125,9 @@ def test_an_answer_after_another_prompt_is_the_same_again(build_case) -> None:
     assert sum(drafted[0].timings.drafted) > 0
 
 
+@pytest.mark.parametrize("units", ["eager", "queued"])
 @pytest.mark.parametrize("kind", [ResumeKind.REPLAY, ResumeKind.SNAPSHOT])
-def test_a_pause_between_rounds_changes_nothing(build_case, kind) -> None:
+def test_a_pause_between_rounds_changes_nothing(build_case, kind, units) -> None:
     """The drafter's keys, values and hidden row come back to the bit, and drafts with them."""
     case = build_case("tied")
     sampling = SamplingParams(temperature=0.7, seed=9)
@@ -135,7 +138,9 @@ def test_a_pause_between_rounds_changes_nothing(build_case, kind) -> None:
     script = followers([*asked, *straight.tokens])
     for pause_at in (2, 7, 11):
         drafter = ScriptedDrafter(script, random_right(pause_at, 3))
-        driver = snapshot_driver(case.model, "eager", drafting=drafting(case, drafter, 3))
+        driver = snapshot_driver(
+            case.model, units, drafting=drafting(case, drafter, 3), max_concurrency=1
+        )
         row = driver.begin(prompt(asked), sampling=sampling)
         driver.generate(row, pause_at)
         before = driver.state_of(row)
@@ -155,14 +160,13 @@ def test_a_pause_between_rounds_changes_nothing(build_case, kind) -> None:
         driver.program.close()
 
 
-def test_a_checkpoint_carries_the_drafter(build_case) -> None:
+@pytest.mark.parametrize("units", ["eager", "queued"])
+def test_a_checkpoint_carries_the_drafter(build_case, units) -> None:
     """Its adopter drafts, from another token on, what a sequence from the root drafts."""
     case = build_case("tied")
     for length in (63, 64, 65):
         asked = prompts(46, [length])[0]
-        driver = checkpoint_driver(case.model, "eager", drafting(case, MtpDrafter(), 3))
-        row = driver.begin(prompt([*asked, 1, 2]))
-        driver.prefill(row)
+        driver = checkpoint_driver(case.model, units, drafting(case, MtpDrafter(), 3))
         cut = driver.begin(prompt([*asked, 9, 9, 9], points=(length,)))
         made = driver.prefill_capturing(cut, (length,))[length]
         driver.generate(cut, 12)

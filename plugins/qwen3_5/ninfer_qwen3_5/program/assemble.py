@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS, ProgramLimits
-from ninfer_core.errors import UsageError
 from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
@@ -54,12 +53,11 @@ def generation_program(
     numerics = numerics or Numerics()
     if held is None:
         return _eager_program(model, budget, device, numerics, drafting)
-    if drafting is not None:
-        raise UsageError("drafts are run on the CPU alone by this version of ninfer-qwen3_5")
-    queued = build_queued(model, budget, device, numerics, held, prepare)
+    queued = build_queued(model, budget, device, numerics, held, prepare, drafting)
     memory = queued.memory | {"weights": weight_bytes(model)}
-    limits = _limits(model, budget, queued.units.rounds_ahead)
-    sizes = state_sizes(model.config, numerics)
+    drafts = 0 if drafting is None else drafting.tokens
+    limits = _limits(model, budget, queued.units.rounds_ahead, drafts)
+    sizes = state_sizes(model.config, numerics, NO_DRAFTS if drafting is None else drafting.room)
     host = _host_tier(model, queued.state, queued.stores, queued.layout, device, sizes, memory)
     program = TextProgram(
         limits, queued.stores, queued.state, queued.units, memory, budget.keep_checkpoints, host
@@ -98,8 +96,8 @@ def _eager_program(
 def _layout(budget: Budget, sizes: StateSizes, free: int) -> Layout:
     """For lanes that use all they can, and kept contexts in some of the rest of ``free`` bytes."""
     lanes = Layout.plan(budget)
-    spent = lanes.pages * sizes.page + (lanes.slots + SCRATCH_SLOTS) * sizes.slot
-    kept = kept_room(budget, sizes.page, sizes.slot, free - spent)
+    spent = lanes.pages * sizes.page + (lanes.slots + SCRATCH_SLOTS) * sizes.resident
+    kept = kept_room(budget, sizes.page, sizes.resident, free - spent)
     return Layout.plan(budget, kept=kept)
 
 

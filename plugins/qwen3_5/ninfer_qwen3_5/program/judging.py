@@ -64,7 +64,7 @@ class Judge:
         tokens = drawn.tolist()
         logprobs = self._logprobs(logits_TV, drawn, sequences)
         return [
-            _judged(
+            judged_row(
                 tokens[first : first + len(row) + 1],
                 row,
                 broken[first : first + width],
@@ -111,13 +111,14 @@ class Judge:
         return [None if count is None else x for count, x in zip(asked, listed, strict=True)]
 
 
-def _judged(
+def judged_row(
     drawn: list[int],
     drafts: tuple[int, ...],
     broken: list[bool],
     dead: list[bool],
     logprobs: list[TokenLogprobs | None],
 ) -> Judged:
+    """What the draws of one sequence's rows come to; all lists have an entry for each row."""
     count = 0
     while not (broken[count] or dead[count]):
         count += 1

@@ -135,9 +135,7 @@ class StateBuilder:
         ]
         if not self.draft.rows:
             return ModelState(tuple(layers), self._whole), {"kv": kv, "state": state}
-        records = self.device.arena(
-            "records", record_bytes(self.config, self.numerics, slots, self.draft)
-        )
+        records = self.device.arena("records", slots * sizes.records + slack)
         layers = [
             replace(layer, records=self._records(records, index, slots))
             if isinstance(layer, GdnState)
@@ -206,10 +204,17 @@ class StateBuilder:
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """Bytes of one page and one state slot over all layers."""
+    """Bytes of one page and one state slot over all layers; ``records`` are those beside a slot
+    that no image of it holds."""
 
     page: int
     slot: int
+    records: int = 0
+
+    @property
+    def resident(self) -> int:
+        """Bytes of a slot on the device."""
+        return self.slot + self.records
 
 
 def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DRAFTS) -> StateSizes:
@@ -222,16 +227,16 @@ def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DR
     state = 4 * config.linear_num_value_heads * config.linear_key_head_dim
     history = CONV_HISTORY * config.conv_channels * _itemsize(numerics.activation)
     slot = (len(config.layer_types) - full) * (state * config.linear_value_head_dim + history)
-    return StateSizes(page, slot + hidden)
+    return StateSizes(page, slot + hidden, record_bytes(config, numerics, draft))
 
 
-def record_bytes(config: TextConfig, numerics: Numerics, slots: int, draft: DraftRoom) -> int:
-    """What verify records of ``slots`` state slots need in an arena."""
+def record_bytes(config: TextConfig, numerics: Numerics, draft: DraftRoom) -> int:
+    """What the verify records of a state slot need."""
     recurrent = sum(kind != FULL_ATTENTION for kind in config.layer_types)
     heads, values = config.linear_num_value_heads, config.linear_value_dim
     row = config.conv_channels * _itemsize(numerics.activation)
     row += 4 * (config.linear_key_dim + values + heads)
-    return slots * draft.rows * recurrent * row + _slack(recurrent)
+    return draft.rows * recurrent * row
 
 
 def _limiter(budget: Budget, pages: int, page_limit: int | None) -> str:

@@ -51,7 +51,7 @@ class Verifier:
             hidden = ran.hidden.view(len(works), -1, ran.hidden.shape[1])
             proposed = self._propose(works, judged, hidden, ran.place.rows)
             for work, rows, drafted in zip(works, hidden, proposed, strict=True):
-                work.verified = Verified(rows, drafted)
+                work.verified = Verified(drafted, rows)
         return judged
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
@@ -66,6 +66,7 @@ class Verifier:
             executor.state.fold(executor.model.ops, slots, taken, targets)
             for work, count in zip(works, counts, strict=True):
                 assert work.verified is not None
+                assert work.verified.hidden is not None
                 self._drafter.hidden[work.target_slot] = work.verified.hidden[count - 1]
 
     def _propose(

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What verified rows leave for the commit: their hidden rows [W, H] after the final norm, and
-    the drafts that go on from all that they produced."""
+    """What verified rows leave for the commit: the drafts that go on from all that they produced,
+    and their hidden rows [W, H] after the final norm, or their ``place`` in the round where that
+    keeps them itself."""
 
-    hidden: Tensor
     proposed: tuple[int, ...]
+    hidden: Tensor | None = None
+    place: int = 0
 
 
 @dataclass(slots=True)

@@ -12,20 +12,24 @@ from ninfer_core.device.flags import set_timer_slack
 from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import NO_DRAFTS, Drafter, Drafting
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import plan_capacity
 from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
 from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
-from ninfer_qwen3_5.program.queued.masks import MaskRing
-from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal
+from ninfer_qwen3_5.program.queued.masks import MaskBlock, MaskRing
+from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal, rehearse
 from ninfer_qwen3_5.program.queued.ring import HostRing
 from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
-from ninfer_qwen3_5.program.queued.units import QueuedUnits
+from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs
+from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
+from ninfer_qwen3_5.program.queued.spec_rounds import SpecRounds
+from ninfer_qwen3_5.program.queued.units import QueuedUnits, rounds_ahead
 from ninfer_qwen3_5.program.stores import Stores
 
 if TYPE_CHECKING:
-    from ninfer_core.device.base import Arena, Device
+    from ninfer_core.device.base import Arena, Device, Lane
 
 _RING_BYTES = 1 << 16
 
@@ -48,6 +52,7 @@ def build_queued(
     numerics: Numerics,
     held: ExitStack,
     prepare: Prepare | None = None,
+    drafting: Drafting | None = None,
 ) -> Queued:
     """Plan, allocate, prepare, warm up and capture. The calling thread, which will also wait for
     rounds, has entered the compute lane; it leaves it when ``held`` closes."""
@@ -58,26 +63,33 @@ def build_queued(
     tables_bytes = sizes.device_bytes() + round_bytes(sizes.lanes) + _RING_BYTES
     tables_bytes += feed_bytes(budget.prefill_chunk, sizes.pages)
     tables_bytes += MaskRing.device_bytes(sizes.lanes, sizes.vocab)
-    graphs = budget.max_concurrency * len(Part)
+    room, width = (NO_DRAFTS, 1) if drafting is None else (drafting.room, drafting.room.rows)
+    if drafting is not None:
+        tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, model.config.hidden_size)
+    graphs = budget.max_concurrency * (len(Part) + (drafting is not None))
     capacity = plan_capacity(
         model.config,
         numerics,
         budget,
         device.memory(),
-        rounds_ahead=QueuedUnits.rounds_ahead,
+        rounds_ahead=rounds_ahead(drafting is not None),
         graphs=graphs,
         lanes=tables_bytes,
+        draft=room,
     )
     layout = capacity.layout
-    state, arenas = StateBuilder(model.config, layout, device, numerics).build()
+    state, arenas = StateBuilder(model.config, layout, device, numerics, room).build()
+    drafter = None if drafting is None else Drafter(drafting, model, state)
     arena = device.arena("tables", tables_bytes)
-    pinned = device.pinned("round", _pinned_bytes(sizes, budget))
+    pinned = device.pinned("round", _pinned_bytes(sizes, budget, width))
     lanes = LaneState(sizes, layout.pages, device, arena, pinned)
-    unit = state_sizes(model.config, numerics)
+    unit = state_sizes(model.config, numerics, room)
     stores = Stores(layout, lanes.host_tables, unit.page, unit.slot, budget.host_bytes)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free
-    units = _units(model, state, lanes, stores, device, arena, pinned, budget, held, prepare)
+    units = _units(
+        model, state, lanes, stores, device, arena, pinned, budget, held, prepare, drafter
+    )
     memory = {name: owner.capacity for name, owner in arenas.items()}
     memory |= {
         "tables": tables_bytes,
@@ -100,21 +112,69 @@ def _units(
     budget: Budget,
     held: ExitStack,
     prepare: Prepare | None,
+    drafter: Drafter | None,
 ) -> QueuedUnits:
     lane, count = device.lane(LaneRole.COMPUTE), budget.max_concurrency
     ring = HostRing(count, pinned, arena)
     masks = MaskRing(count, model.config.vocab_size, pinned, arena, lane)
     chunks = ChunkRunner(
-        model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk
+        model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk, drafter
     )
     rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count)
+    if drafter is not None:
+        made = _speculation(model, state, lanes, stores, drafter, arena, pinned, count, lane)
+        launcher, speculation = made
+        if prepare is not None:
+            prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget, speculation))
+        warm_up_speculation(speculation, lanes, state, stores.slots.scratch)
+        lane.synchronize()
+        speculation.capture(device, lane)
+        return QueuedUnits(model, lanes, masks, chunks, launcher, lane, held)
     if prepare is not None:
         prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget))
     warm_up(rounds, ring, lanes, state, count, scratch=stores.slots.scratch)
     lane.synchronize()
     rounds.capture(device, lane)
-    launcher = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
-    return QueuedUnits(model, lanes, masks, chunks, launcher, lane, held)
+    plain = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
+    return QueuedUnits(model, lanes, masks, chunks, plain, lane, held)
+
+
+def _speculation(
+    model: TextModel,
+    state: ModelState,
+    lanes: LaneState,
+    stores: Stores,
+    drafter: Drafter,
+    arena: Arena,
+    pinned: Arena,
+    count: int,
+    lane: Lane,
+) -> tuple[SpecLauncher, SpecRounds]:
+    width, vocab = drafter.tokens + 1, model.config.vocab_size
+    inputs = SpecInputs(count, width, arena, pinned)
+    filled = MaskBlock.take(pinned, "masks.spec", count * width, vocab)
+    masks = MaskBlock.take(arena, "masks.spec", count * width, vocab)
+    rounds = SpecRounds(model, state, drafter, lanes, inputs, masks.masks, arena, count)
+    launcher = SpecLauncher(rounds, inputs, lanes, stores.tables, filled, masks, model.ops, lane)
+    return launcher, rounds
+
+
+def warm_up_speculation(
+    rounds: SpecRounds, lanes: LaneState, state: ModelState, scratch: int
+) -> None:
+    """Run every body once, on page 0 and slot 0, and leave no trace that anybody reads."""
+    lanes.tables.block_tables.zero_()
+    for size in rounds.counts:
+        rehearse(rounds, size)
+    lanes.tables.block_tables.fill_(-1)
+    state.clear_slot(0)
+    state.clear_slot(scratch)
+
+
+def spec_bytes(lanes: int, width: int, vocab: int, hidden_size: int) -> int:
+    """An upper bound of what speculation takes of the device's tables."""
+    masks = MaskRing.device_bytes(lanes * width, vocab)
+    return SpecInputs.bytes(lanes, width) + SpecRounds.bytes(lanes, width, hidden_size) + masks
 
 
 def warm_up(
@@ -137,8 +197,11 @@ def warm_up(
     state.clear_slot(scratch)
 
 
-def _pinned_bytes(sizes: LaneSizes, budget: Budget) -> int:
+def _pinned_bytes(sizes: LaneSizes, budget: Budget, width: int) -> int:
     masks = MaskRing.pinned_bytes(sizes.lanes, sizes.vocab)
+    if width > 1:
+        masks += MaskRing.device_bytes(sizes.lanes * width, sizes.vocab)
+        masks += SpecInputs.bytes(sizes.lanes, width)
     return (
         sizes.pinned_bytes()
         + feed_bytes(budget.prefill_chunk, sizes.pages)

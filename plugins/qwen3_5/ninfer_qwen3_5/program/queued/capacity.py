@@ -9,6 +9,7 @@ from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.device.base import MemoryFacts
 from ninfer_core.errors import UsageError
 from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.program.drafting import NO_DRAFTS, DraftRoom
 from ninfer_qwen3_5.program.kept_room import KeptRoom, kept_room
 from ninfer_qwen3_5.program.layout import (
     SCRATCH_SLOTS,
@@ -47,6 +48,7 @@ def plan_capacity(
     rounds_ahead: int,
     graphs: int,
     lanes: int,
+    draft: DraftRoom = NO_DRAFTS,
 ) -> Capacity:
     """Turn what is free after the weights into pages; ``graphs`` counts those of all rows,
     ``lanes`` is the bytes of per-lane tensors.
@@ -55,7 +57,7 @@ def plan_capacity(
     fit; then it gives every number, and each option with the largest value that would.
     """
     Layout.plan(budget, rounds_ahead)
-    planner = _Planner(config, numerics, memory.free, rounds_ahead, graphs, lanes, budget)
+    planner = _Planner(config, numerics, memory.free, rounds_ahead, graphs, lanes, budget, draft)
     kept = planner.kept()
     budget = replace(budget, extra_state_slots=kept.slots)
     spent = planner.spent(budget)
@@ -101,8 +103,9 @@ class _Planner:
         graphs: int,
         lanes: int,
         budget: Budget,
+        draft: DraftRoom,
     ) -> None:
-        self.sizes = state_sizes(config, numerics)
+        self.sizes = state_sizes(config, numerics, draft)
         self.budget = budget
         self._config = config
         self._free = free
@@ -114,7 +117,7 @@ class _Planner:
         rows = budget.max_concurrency
         slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + (budget.extra_state_slots or 0)
         return _Spent(
-            (slots + SCRATCH_SLOTS) * self.sizes.slot,
+            (slots + SCRATCH_SLOTS) * self.sizes.resident,
             workspace_bytes(self._config, budget.prefill_chunk),
             rows * self._graphs_of_a_row * GRAPH_BYTES,
         )
@@ -123,7 +126,7 @@ class _Planner:
         """Room for kept contexts beside lanes that use all they can."""
         sizes, budget = self.sizes, self.budget
         rest = (self.pages(budget) - Layout.plan(budget).pages) * sizes.page
-        return kept_room(budget, sizes.page, sizes.slot, rest)
+        return kept_room(budget, sizes.page, sizes.resident, rest)
 
     def pages(self, budget: Budget) -> int:
         """Pages in what is left."""

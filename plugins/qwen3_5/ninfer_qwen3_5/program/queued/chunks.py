@@ -10,6 +10,7 @@ from ninfer_core.ops.contracts.values import PagedRows
 from ninfer_qwen3_5.model.routes import ChunkRoute, Route, StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import Drafter
 from ninfer_qwen3_5.program.positions import rotary_positions
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.sequence import Sequence
@@ -65,8 +66,11 @@ class ChunkRunner:
         pinned: Arena,
         arena: Arena,
         chunk: int,
+        drafter: Drafter | None = None,
     ) -> None:
         import torch
+
+        self._drafter = drafter
 
         self._model = model
         self._state = state
@@ -120,11 +124,17 @@ class ChunkRunner:
         rows = PagedRows(self._lanes.tables.block_tables, row, began, live, count)
         place = self._model.place(rows, positions)
         route: Route
+        slot, source = to.long(), out_of.long()
         if chunk:
-            route = ChunkRoute(self._model.ops, place, to.long())
+            route = ChunkRoute(self._model.ops, place, slot)
         else:
-            route = StepRoute(self._model.ops, place, out_of.long(), to.long())
-        return ChunkRun(self._model.forward(ids, route, self._state).residual, end)
+            route = StepRoute(self._model.ops, place, source, slot)
+        residual = self._model.forward(ids, route, self._state).residual
+        if self._drafter is not None and chunk:
+            self._drafter.after_chunk(ids, residual, place, slot)
+        elif self._drafter is not None:
+            self._drafter.after_step(ids, residual, place, source, slot)
+        return ChunkRun(residual, end)
 
     def _send(
         self, sequence: Sequence, tokens: list[int], start: int, scalars: list[int]

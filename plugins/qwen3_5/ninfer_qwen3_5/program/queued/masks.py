@@ -19,7 +19,7 @@ _ALIGNED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class MaskBlock:
     """The masks of some rows in one stretch of bytes, so that one copy moves them: the active
     flags, then the words."""
 
@@ -29,15 +29,15 @@ class _Block:
     row: int
 
     @staticmethod
-    def take(arena: Arena, name: str, rows: int, vocab: int) -> _Block:
+    def take(arena: Arena, name: str, rows: int, vocab: int) -> MaskBlock:
         import torch
 
         words, head = -(-vocab // 32), -(-rows // _ALIGNED) * _ALIGNED
         whole = arena.take(name, (head + 4 * rows * words,), torch.uint8).zero_()
         active, bits = whole[:rows].view(torch.bool), whole[head:].view(torch.int32)
-        return _Block(whole, TokenMasks(bits.view(rows, words), active), head, 4 * words)
+        return MaskBlock(whole, TokenMasks(bits.view(rows, words), active), head, 4 * words)
 
-    def send(self, rows: int, target: _Block) -> None:
+    def send(self, rows: int, target: MaskBlock) -> None:
         size = self.head + rows * self.row
         target.whole[:size].copy_(self.whole[:size], non_blocking=True)
 
@@ -57,10 +57,10 @@ class MaskRing:
 
     def __init__(self, lanes: int, vocab: int, pinned: Arena, arena: Arena, lane: Lane) -> None:
         self._lane = lane
-        self._places = [_Block.take(pinned, f"masks.{n}", lanes, vocab) for n in range(DEPTH)]
-        self._round = _Block.take(arena, "masks", lanes, vocab)
-        self._place = _Block.take(pinned, "masks.prompt", 1, vocab)
-        self._prompt = _Block.take(arena, "masks.prompt", 1, vocab)
+        self._places = [MaskBlock.take(pinned, f"masks.{n}", lanes, vocab) for n in range(DEPTH)]
+        self._round = MaskBlock.take(arena, "masks", lanes, vocab)
+        self._place = MaskBlock.take(pinned, "masks.prompt", 1, vocab)
+        self._prompt = MaskBlock.take(arena, "masks.prompt", 1, vocab)
         self._sent: Event | None = None
 
     @staticmethod

@@ -10,6 +10,7 @@ from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.rounds import Part, Rounds
+from ninfer_qwen3_5.program.queued.spec_rounds import Held, SpecRounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +28,9 @@ class Rehearsal:
         rounds: Rounds,
         masks: TokenMasks,
         budget: Budget,
+        speculation: SpecRounds | None = None,
     ) -> None:
+        self._speculation = speculation
         self._model = model
         self._lanes = lanes
         self._chunks = chunks
@@ -46,6 +49,9 @@ class Rehearsal:
             self._chunks.rehearse(1, chunk=False)
 
     def _round(self, size: int) -> None:
+        if self._speculation is not None:
+            rehearse(self._speculation, size)
+            return
         logits = self._rounds.run(size, Part.FORWARD).logits
         for part in (Part.GREEDY, Part.DRAWN, Part.FINISH):
             self._rounds.run(size, part, logits)
@@ -76,6 +82,16 @@ class Rehearsal:
         import torch
 
         return torch.zeros(hidden.shape[0], dtype=torch.int32, device=hidden.device)
+
+
+def rehearse(speculation: SpecRounds, size: int) -> None:
+    """All bodies of a speculative round of ``size`` rows, and its fold."""
+    for part in (Part.GREEDY, Part.DRAWN):
+        speculation.run(size, part, Held())
+    held = Held()
+    for part in (Part.FORWARD, Part.FINISH):
+        speculation.run(size, part, held)
+    speculation.run_fold(size)
 
 
 def chunk_sizes(chunk: int) -> list[int]:

@@ -19,6 +19,7 @@ from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import ChunkLaunch, ForcedLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.scores import PromptScores
+from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.units import UnitRow
 from ninfer_qwen3_5.program.work import RowWork
@@ -31,18 +32,17 @@ class QueuedUnits:
     """See :class:`ninfer_qwen3_5.program.units.Units`. ``held`` is released at the end, last in
     first out: the thread leaves the lane that it entered."""
 
-    rounds_ahead = 1
-
     def __init__(
         self,
         model: TextModel,
         lanes: LaneState,
         masks: MaskRing,
         chunks: ChunkRunner,
-        rounds: RoundLauncher,
+        rounds: RoundLauncher | SpecLauncher,
         lane: Lane,
         held: ExitStack,
     ) -> None:
+        self.rounds_ahead = rounds_ahead(isinstance(rounds, SpecLauncher))
         self._model = model
         self._lanes = lanes
         self._masks = masks
@@ -98,7 +98,9 @@ class QueuedUnits:
             self._lanes.add_count(work.sequence.row, tokens, -1)
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
-        raise EngineFailure("rows were verified on a device that does not verify yet")
+        if not isinstance(self._rounds, SpecLauncher):
+            raise EngineFailure("rows were verified without a draft backend")
+        self._rounds.fold(works, counts)
 
     def close(self) -> None:
         """Wait for what is enqueued and leave the lane. Idempotent. On a device that was lost
@@ -129,6 +131,12 @@ class QueuedUnits:
                 self._chunks.step(
                     sequence, token, work.start + step, work.source_slot, work.target_slot
                 )
+
+
+def rounds_ahead(speculates: bool) -> int:
+    """Rounds that may be enqueued behind one that is not collected: what a verified row leaves
+    waits for the host."""
+    return 0 if speculates else 1
 
 
 def _nothing() -> tuple[TokenLogprobs, ...]:

@@ -1,0 +1,196 @@
+"""Speculative rounds as captured graphs: verify, accept, observe, propose; and their folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, SamplingRows, TokenMasks
+from ninfer_qwen3_5.model.placement import Placement
+from ninfer_qwen3_5.model.routes import VerifyRoute
+from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import Drafter
+from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.queued.rounds import Part
+from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ninfer_core.device.base import Arena, Device, Graph, Lane
+
+
+@dataclass(slots=True)
+class Ran:
+    """What Forward leaves for Finish, and the logits f32[B * W, V] for whoever lists them."""
+
+    logits: Tensor
+    hidden: Tensor
+    place: Placement
+    slots: Tensor
+
+
+@dataclass(slots=True)
+class Held:
+    """Filled when a body is captured; on a device that replays by calling, at each call."""
+
+    ran: Ran | None = None
+
+    @property
+    def logits(self) -> Tensor:
+        assert self.ran is not None
+        return self.ran.logits
+
+
+class SpecRounds:
+    """Bodies over fixed tensors, and one graph of each part for every number of rows. All rows are
+    K + 1 wide; shorter ones are padded."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        state: ModelState,
+        drafter: Drafter,
+        lanes: LaneState,
+        inputs: SpecInputs,
+        masks: TokenMasks,
+        arena: Arena,
+        count: int,
+    ) -> None:
+        import torch
+
+        self._model = model
+        self._state = state
+        self._drafter = drafter
+        self._lanes = lanes
+        self._inputs = inputs
+        self._masks = masks
+        self._count = count
+        shape = (count * inputs.width, model.config.hidden_size)
+        self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
+        self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
+        self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
+        self._graphs: dict[tuple[int, Part], tuple[Graph, Held]] = {}
+        self._folds: dict[int, Graph] = {}
+
+    @staticmethod
+    def bytes(count: int, width: int, hidden_size: int) -> int:
+        """An upper bound of what is taken from the arena."""
+        return 4 * count * width * hidden_size + 4096
+
+    @property
+    def counts(self) -> range:
+        return range(1, self._count + 1)
+
+    def capture(self, device: Device, lane: Lane) -> None:
+        """Capture everything, the largest count first. Each body has run before."""
+        for count in reversed(self.counts):
+            forward = Held()
+            for part in Part:
+                held = forward if part in (Part.FORWARD, Part.FINISH) else Held()
+                body = partial(self.run, count, part, held)
+                self._graphs[count, part] = device.capture(body, lane), held
+            self._folds[count] = device.capture(partial(self.run_fold, count), lane)
+
+    def replay(self, count: int, part: Part) -> Held:
+        graph, held = self._graphs[count, part]
+        graph.replay()
+        return held
+
+    def replay_fold(self, count: int) -> None:
+        self._folds[count].replay()
+
+    def run(self, count: int, part: Part, held: Held) -> None:
+        """Enqueue one part; FINISH goes on from what ``held`` holds."""
+        import torch
+
+        with torch.inference_mode():
+            rows = self._inputs.rows(count)
+            if part is not Part.FINISH:
+                held.ran = self._forward(rows, count)
+            if part is not Part.FORWARD:
+                assert held.ran is not None
+                self._finish(rows, count, held.ran, part)
+
+    def run_fold(self, count: int) -> None:
+        """Enqueue the states after what was accepted, each into its target."""
+        import torch
+
+        with torch.inference_mode():
+            rows = self._inputs.fold_rows(count)
+            slots, targets = rows.slots.long(), rows.targets.long()
+            self._state.fold(self._model.ops, slots, rows.counts, targets)
+            last = self._hidden.index_select(0, rows.last.long())
+            self._drafter.hidden.index_copy_(0, targets, last)
+
+    def _forward(self, rows: SpecRows, count: int) -> Ran:
+        model, width = self._model, self._inputs.width
+        paged = PagedRows(
+            self._lanes.tables.block_tables, rows.lanes, rows.starts, rows.live, width
+        )
+        places = (rows.starts + rows.deltas).unsqueeze(1) + self._columns
+        place = model.place(paged, places.flatten().expand(3, -1).contiguous())
+        slots = rows.slots.long()
+        stream = model.forward(rows.ids, VerifyRoute(model.ops, place, slots, slots), self._state)
+        hidden = model.hidden(stream.residual)
+        self._hidden[: count * width].copy_(hidden)
+        return Ran(model.logits(stream), hidden, place, slots)
+
+    def _finish(self, rows: SpecRows, count: int, ran: Ran, part: Part) -> None:
+        width = self._inputs.width
+        tokens, broken = self._draw(rows, count, ran.logits, part)
+        drafts = rows.ids.view(count, width)[:, 1:]
+        drawn = tokens.view(count, width)
+        same = (drawn[:, :-1] == drafts) & (self._columns[1:] < rows.live.unsqueeze(1))
+        accepted = same.int().cumprod(1).sum(1).int()
+        for target, made in zip(
+            self._inputs.answers(count),
+            (tokens, broken.int(), accepted, self._propose(rows, count, ran, drawn, accepted)),
+            strict=True,
+        ):
+            target.copy_(made.flatten())
+
+    def _draw(
+        self, rows: SpecRows, count: int, logits: Tensor, part: Part
+    ) -> tuple[Tensor, Tensor]:
+        """What each row takes, as plain decoding would, i32[B * W], and whether it is broken."""
+        model, lanes, width = self._model, self._lanes, self._inputs.width
+        if part is Part.GREEDY:
+            drawn = model.ops.argmax_rows(logits, model.addressable)
+            return drawn.tokens, drawn.broken
+        at = rows.lanes.long()
+        settings = SamplingRows(
+            *(getattr(lanes.settings, f.name).index_select(0, at) for f in fields(SamplingRows))
+        )
+        positions = (rows.starts.unsqueeze(1) + (1 + self._columns)).flatten()
+        masks = None
+        if part is Part.FINISH:
+            taken = count * width
+            masks = TokenMasks(self._masks.words[:taken], self._masks.active[:taken])
+        drafts = rows.ids.view(count, width)[:, 1:].contiguous()
+        processed = model.ops.process_logits(
+            logits, settings, lanes.counts, at, positions, drafts, masks
+        )
+        tokens = model.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
+        return tokens, model.ops.nonfinite_rows(logits, model.addressable)
+
+    def _propose(
+        self, rows: SpecRows, count: int, ran: Ran, drawn: Tensor, accepted: Tensor
+    ) -> Tensor:
+        """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where the
+        budget has no use for a draft nothing is stored for it."""
+        at = accepted.long()
+        self._drafter.after_rows(rows.ids, ran.hidden, ran.place, ran.slots)
+        ids = drawn.gather(1, at.unsqueeze(1)).flatten()
+        index = at.view(-1, 1, 1).expand(-1, 1, ran.hidden.shape[1])
+        hidden = ran.hidden.view(count, self._inputs.width, -1).gather(1, index).squeeze(1)
+        starts, left = rows.starts + accepted + 1, rows.remaining - accepted - 2
+        columns = []
+        for step in range(self._drafter.tokens):
+            live = (left > step).int()
+            paged = PagedRows(ran.place.rows.block_tables, rows.lanes, starts + step, live, 1)
+            place = (paged.starts + rows.deltas).expand(3, -1).contiguous()
+            columns.append((paged, place))
+        return self._drafter.propose(ids, hidden, columns)
