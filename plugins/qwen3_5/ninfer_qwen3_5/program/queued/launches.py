@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
 
@@ -16,7 +17,7 @@ from ninfer_qwen3_5.program.work import RowWork
 _OK, _NONFINITE, _DEAD_END = RowStatus.OK, RowStatus.NONFINITE, RowStatus.DEAD_END
 
 
-class DrawnLaunch(SingleUse):
+class DrawnLaunch(SingleUse, ABC):
     """A unit whose rows' next tokens are drawn on the device: a round, or a prompt's last chunk.
 
     What its kinds do differently: ``_draw`` fills masks and enqueues the drawing half, or does
@@ -71,15 +72,15 @@ class DrawnLaunch(SingleUse):
             detail=self.works,
         )
 
-    def _draw(self) -> Rows[bool] | None:
-        return None
+    @abstractmethod
+    def _draw(self) -> Rows[bool] | None: ...
 
-    def _wait(self) -> Drawing:
-        raise NotImplementedError
+    @abstractmethod
+    def _wait(self) -> Drawing: ...
 
+    @abstractmethod
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         """Log-probabilities by row; empty for rows that ask for none."""
-        raise NotImplementedError
 
     def _scores(self) -> tuple[TokenLogprobs, ...]:
         """Of the prompt's tokens in this unit."""
