@@ -25,11 +25,15 @@ from ninfer_core.testing.fake_frontend import FakeFrontend
 from ninfer_demo_model.source import resolve
 from ninfer_qwen3_5.build import Qwen35Instance
 from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.load.text import load_text
+from ninfer_qwen3_5.load.source import ArtifactSource
+from ninfer_qwen3_5.load.text import TextLoader, load_text
+from ninfer_qwen3_5.model.lending import LentParts
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program
+from ninfer_qwen3_5.program.drafting import Drafting
 from ninfer_qwen3_5.program.layout import Numerics
 from ninfer_qwen3_5.program.queued.rehearsal import chunk_sizes
+from ninfer_spec_mtp.drafter import MtpDrafter
 
 pytest.importorskip("triton")
 
@@ -57,7 +61,8 @@ class Zeros(TorchFunctionMode):
 class Stage:
     """Builds an engine whose worker thread launches nothing, and notes what it would launch."""
 
-    def __init__(self) -> None:
+    def __init__(self, drafts: int = 0) -> None:
+        self._drafts = drafts
         self.foreseen: set[tuple[Any, ...]] = set()
         self.launched: dict[tuple[Any, ...], str] = {}
         self._held = ExitStack()
@@ -69,7 +74,13 @@ class Stage:
         self._held.enter_context(launch.dry_run())
         text, budget, device = self._model(), Budget(**SIZES), open_device()
         program, memory = generation_program(
-            text, budget, device, Numerics("bfloat16", "bf16"), self._held, self._prepare
+            text,
+            budget,
+            device,
+            Numerics("bfloat16", "bf16"),
+            self._held,
+            self._prepare,
+            self._drafting(text),
         )
         frontend = FakeFrontend(budget.max_context, text.config.vocab_size)
         return OpenedInstance(
@@ -80,6 +91,16 @@ class Stage:
             max_context=budget.max_context,
             warm_up=True,
         )
+
+    def _drafting(self, text: TextModel) -> Drafting | None:
+        """With the demo model's own MTP head."""
+        if not self._drafts:
+            return None
+        drafter = MtpDrafter()
+        with open_artifact(resolve()) as artifact:
+            loader = TextLoader(ArtifactSource(artifact, "mtp"), text.config, text.ops)
+            drafter.bind(LentParts(text, loader, "mtp"))
+        return Drafting(drafter, self._drafts)
 
     def _model(self) -> TextModel:
         """The demo model over the kernels, but for what the host waits for: the rounds' own ops."""
@@ -127,8 +148,9 @@ def fact(argument: Any) -> Any:
     return type(argument)
 
 
-def test_whatever_is_launched_was_foreseen() -> None:
-    stage = Stage()
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_whatever_is_launched_was_foreseen(drafts) -> None:
+    stage = Stage(drafts)
     options = EngineOptions(
         max_concurrency=SIZES["max_concurrency"], prefill_chunk=SIZES["prefill_chunk"]
     )
