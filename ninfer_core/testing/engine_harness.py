@@ -68,13 +68,11 @@ class EngineHarness:
         max_pending: int = 4,
         queue_timeout: float | None = None,
         rounds_ahead: int = 0,
-        again: bool = False,
     ) -> None:
         limits = replace(limits, rounds_ahead=rounds_ahead)
         self.clock = FakeClock()
         self.faults = FaultPlan()
         self.program = FakeProgram(limits, config, self.faults)
-        self.program.again = again
         self.frontend = FakeFrontend(limits.max_context, limits.vocab_rows, self.faults)
         self.lifecycle = Lifecycle()
         self.gate = OutstandingGate(limits.max_concurrency + max_pending)

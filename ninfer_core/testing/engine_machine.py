@@ -80,14 +80,15 @@ class HarnessMachine(RuleBasedStateMachine):
 
     def fresh(self, config: FakeConfig, max_pending: int = 4) -> EngineHarness:
         """An engine that has seen nothing."""
-        return EngineHarness(
+        harness = EngineHarness(
             config,
             self.limits,
             self.policy(),
             max_pending=max_pending,
             rounds_ahead=self.rounds_ahead,
-            again=self.again,
         )
+        harness.program.again = self.again
+        return harness
 
     def policy(self) -> CachePolicy:
         return KeepPolicy() if self.keep else OffPolicy()

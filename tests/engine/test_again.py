@@ -12,7 +12,9 @@ from ninfer_core.testing.fake_transactions import FakeConfig
 
 
 def again(config=None):
-    return EngineHarness(config, rounds_ahead=1, again=True)
+    harness = EngineHarness(config, rounds_ahead=1)
+    harness.program.again = True
+    return harness
 
 
 def free(harness, seed, options, count=None, **rest):

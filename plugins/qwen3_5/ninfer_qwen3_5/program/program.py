@@ -45,7 +45,6 @@ from ninfer_core.contract.units import (
     UnitNeed,
 )
 from ninfer_core.store.demand import Demand
-from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.checkpoint_records import CaptureOf
 from ninfer_qwen3_5.program.context import Contexts
@@ -191,7 +190,7 @@ class TextProgram:
         record = self._contexts.sequences.get(sequence)
         reach = record.frontier + record.flying_tokens + need.tokens
         reach = self._reach.covered(record, reach, need.kind)
-        pages = self._pages_lacking(record, reach)
+        pages = self._settlement.pages_lacking(record, reach)
         if not pages:
             return Permit(sequence, need, _NO_GROWTH, None)
         demand = Demand({MAIN: pages})
@@ -226,11 +225,11 @@ class TextProgram:
 
     def has_room_again(self, launched: Launched) -> bool:
         rows = self._units.rows_ahead(launched)
-        return bool(rows) and not any(self._lacks_room_again(row.work.sequence) for row in rows)
+        return bool(rows) and all(self._settlement.has_room_again(row.work) for row in rows)
 
     def launch_again(self, launched: Launched) -> Launched:
         rows = [
-            UnitRow(row.handle, self._settlement.open_again(row.work.sequence))
+            UnitRow(row.handle, self._settlement.open_again(row.work))
             for row in self._units.rows_ahead(launched)
         ]
         return self._units.decode(rows, ahead=True)
@@ -264,18 +263,6 @@ class TextProgram:
     def close(self) -> None:
         self._units.close()
         self._contexts.close()
-
-    def _pages_lacking(self, record: Sequence, reach: int) -> int:
-        """Pages to reserve before a unit that writes up to ``reach``."""
-        if reach <= record.room:
-            return 0
-        pages = self._stores.growth(record.history, reach)
-        if not pages:
-            record.room = pages_for(reach) * PAGE_TOKENS
-        return pages
-
-    def _lacks_room_again(self, record: Sequence) -> bool:
-        return bool(self._pages_lacking(record, record.frontier + record.flying_tokens + 1))
 
     def _require_source(self, request: BindRequest, source: CheckpointRef) -> None:
         if request.rules.prompt_logprobs is not None:

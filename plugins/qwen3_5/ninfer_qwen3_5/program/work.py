@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision, RowStatus
+from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sequence import Sequence
@@ -88,11 +90,25 @@ class Settlement:
             self._stores.histories.ensure_mapped(sequence.history, covered, grant)
         return _fly(sequence, grant, tokens, start)
 
-    def open_again(self, sequence: Sequence) -> RowWork:
-        """Another token behind the unit in flight, for which there is room."""
+    def pages_lacking(self, sequence: Sequence, reach: int) -> int:
+        """Pages to reserve before a unit that writes up to ``reach``."""
+        if reach <= sequence.room:
+            return 0
+        pages = self._stores.growth(sequence.history, reach)
+        if not pages:
+            sequence.room = pages_for(reach) * PAGE_TOKENS
+        return pages
+
+    def has_room_again(self, work: RowWork) -> bool:
+        """Whether another token has room behind ``work``, the latest of its sequence."""
+        return not self.pages_lacking(work.sequence, work.start + work.executed + 1)
+
+    def open_again(self, work: RowWork) -> RowWork:
+        """Another token behind ``work``, for which there is room."""
+        sequence = work.sequence
         if sequence.flying > self._units.rounds_ahead:
             raise EngineFailure("a sequence was put into two units at once")
-        return _fly(sequence, None, 1, sequence.frontier + sequence.flying_tokens)
+        return _fly(sequence, None, 1, work.start + work.executed)
 
     def advance(self, work: RowWork) -> None:
         """Commit the executed tokens: keys and values, state, frontier."""
