@@ -66,6 +66,8 @@ def config_of(size: Size) -> dict[str, Any]:
             "mrope_interleaved": True,
             "mrope_section": [11, 11, 10],
         },
+        "mtp_num_hidden_layers": 1,
+        "mtp_use_dedicated_embeddings": False,
         "tie_word_embeddings": size.tied,
         "dtype": "bfloat16",
     }
