@@ -122,6 +122,18 @@ class Driver:
 
         return call
 
+    def strided_copier(self, stream: int, *, three: bool) -> Callable[[int], int]:
+        """A call that enqueues the copy which a CUDA_MEMCPY2D, or with ``three`` a CUDA_MEMCPY3D,
+        at an address describes, keeps the interpreter's lock and returns the CUresult."""
+        name = "cuMemcpy3DAsync_v2" if three else "cuMemcpy2DAsync_v2"
+        copy, lane = getattr(self._holding_lock, name), ctypes.c_void_p(stream)
+
+        def call(address: int) -> int:
+            code: int = copy(ctypes.c_void_p(address), lane)
+            return code
+
+        return call
+
     def stream_state(self, stream: int) -> int:
         """The CUresult of asking a stream: 0 empty, 600 at work, anything else an error."""
         code: int = self._library.cuStreamQuery(ctypes.c_void_p(stream))

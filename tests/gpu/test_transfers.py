@@ -1,4 +1,4 @@
-"""Pages and state images through pinned memory: by kernels, on the copy lanes, under traffic."""
+"""Pages and state images through pinned memory: on the copy lanes, under traffic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class World:
         host = device.pinned("host_tier", size).take("images", (size,), torch.uint8)
         ops = SimpleNamespace(**BACKEND.ops)
         self.transfers = Transfers(ops, self.state, device, host, MOST)
-        self.transfers.warm_up()
 
     def extents(self, pages: int):
         sizes = [self.transfers.slot_bytes] + [self.transfers.page_bytes] * pages

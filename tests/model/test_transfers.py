@@ -14,8 +14,9 @@ from ninfer_core.ops.contracts.transfers import image_bytes
 from ninfer_core.ops.reference import OPS
 from ninfer_core.store.host_arena import HostArena
 from ninfer_qwen3_5.config import TextConfig
+from ninfer_qwen3_5.program import transfers as module
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
-from ninfer_qwen3_5.program.transfers import PLACES, Transfers, page_planes, slot_planes
+from ninfer_qwen3_5.program.transfers import PARTS, Transfers, page_planes, slot_planes
 from tests.model.conftest import SHAPES
 from tests.model.late_copies import LateCopies
 
@@ -35,7 +36,7 @@ def config_of(build_case):
 class World:
     """A model's state full of random bytes, an arena beside it, and the transfers between them."""
 
-    def __init__(self, config, kv_format="fp32", device=None, images=8) -> None:
+    def __init__(self, config, kv_format="fp32", device=None, images=8, most=4) -> None:
         self.device = device or open_device()
         self.numerics = Numerics(FORMATS[kv_format], kv_format)
         builder = StateBuilder(config, LAYOUT, self.device, self.numerics)
@@ -49,7 +50,7 @@ class World:
         host = self.device.pinned("host_tier", self.arena.capacity)
         self.host = host.take("images", (self.arena.capacity,), torch.uint8).fill_(0xA5)
         ops = self.device.ops(OPS) if isinstance(self.device, LateCopies) else OPS
-        self.transfers = Transfers(ops, self.state, self.device, self.host, 4)
+        self.transfers = Transfers(ops, self.state, self.device, self.host, most)
 
     def extents(self, pages: int, state: bool = True):
         sizes = [self.transfers.slot_bytes] * state + [self.transfers.page_bytes] * pages
@@ -61,9 +62,16 @@ class World:
     def page(self, index: int) -> list[torch.Tensor]:
         return [plane[index].clone() for plane in page_planes(self.state)]
 
+    def image(self, extent, size: int) -> torch.Tensor:
+        return self.host[extent.offset : extent.offset + size]
+
     def clear(self) -> None:
         for plane in (*page_planes(self.state), *slot_planes(self.state)):
             plane.zero_()
+
+
+def flat(planes: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([plane.reshape(-1).view(torch.uint8) for plane in planes])
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -132,19 +140,55 @@ def test_bytes_beside_the_extents_stay(config_of) -> None:
         assert bool((written == 0xA5).all())
 
 
-def test_more_saves_than_places_wait_for_their_turn(config_of) -> None:
-    """Lists of moves are read late; none may be written over before."""
-    world = World(config_of("tied"), device=LateCopies(lag=0), images=20)
-    flying = []
-    for turn in range(PLACES + 3):
-        extents = world.extents(1, state=False)
-        flying.append((turn, extents, world.transfers.save(None, [turn], extents)))
-    assert not flying[-1][2].done()
-    flying[-1][2].wait()
-    for turn, (extent,), _ in flying:
-        image = world.host[extent.offset : extent.offset + world.transfers.page_bytes]
-        flat = [plane.reshape(-1).view(torch.uint8) for plane in world.page(turn)]
-        assert torch.equal(image, torch.cat(flat))
+def test_a_long_transfer_is_enqueued_in_parts_while_it_is_asked_for(config_of, monkeypatch) -> None:
+    monkeypatch.setattr(module, "PART_PAGES", 1)
+    world = World(config_of("tied"), device=LateCopies(lag=0), images=20, most=LAYOUT.pages)
+    lane, pages = world.device.copies[LaneRole.COPY_OUT], range(LAYOUT.pages)
+    extents = world.extents(len(pages))
+    saved = world.transfers.save(1, pages, extents)
+    for asked in range(1, 2 * PARTS):
+        assert len(lane.waiting) == 1 + min(asked, PARTS)
+        assert not saved.done()
+    while not saved.done():
+        lane.run_one()
+    assert not lane.waiting
+    image, *rest = extents
+    assert torch.equal(world.image(image, world.transfers.slot_bytes), flat(world.slot(1)))
+    for page, extent in zip(pages, rest, strict=True):
+        assert torch.equal(world.image(extent, world.transfers.page_bytes), flat(world.page(page)))
+
+
+@pytest.mark.parametrize("wait", ["wait", "hold_back"])
+def test_whoever_waits_waits_for_all_parts(config_of, monkeypatch, wait) -> None:
+    monkeypatch.setattr(module, "PART_PAGES", 1)
+    world = World(config_of("tied"), device=LateCopies(lag=0), images=20, most=LAYOUT.pages)
+    extents, expected = world.extents(7), [world.page(index) for index in range(7)]
+    world.transfers.save(1, range(7), extents).wait()
+    world.clear()
+    loaded = world.transfers.load(1, range(7), extents)
+    if wait == "wait":
+        loaded.wait()
+    else:
+        loaded.hold_back(world.device.copies[LaneRole.COPY_OUT])
+    assert all(same(world.page(index), page) for index, page in enumerate(expected))
+
+
+def test_a_part_that_fails_is_the_last(config_of, monkeypatch) -> None:
+    monkeypatch.setattr(module, "PART_PAGES", 1)
+    world = World(config_of("tied"), device=LateCopies(lag=1), images=20, most=LAYOUT.pages)
+    seen = []
+
+    def fault(at: str) -> None:
+        seen.append(at)
+        if len(seen) == 3:
+            raise DeviceError("no third")
+
+    world.transfers.faults = fault
+    saved = world.transfers.save(None, range(6), world.extents(6, state=False))
+    while not saved.done():
+        pass
+    assert (str(saved.failure), seen) == ("no third", ["pages"] * 3 + ["landed"])
+    assert world.device.copies[LaneRole.COPY_OUT].run == 2
 
 
 @pytest.mark.parametrize("step", ["state", "pages", "landed"])
@@ -193,7 +237,7 @@ def test_transfers_allocate_nothing(config_of) -> None:
     world = World(config_of("tied"))
     extents = world.extents(2)
     before = world.device.counters()
-    for _ in range(2 * PLACES):
+    for _ in range(4):
         world.transfers.save(0, (1, 2), extents)
         world.transfers.load(1, (3, 4), extents)
     assert world.device.counters() == before

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninfer_core.ops.contracts.transfers import PIECE_BYTES, UnitPlanes, cut_image, image_bytes
+from ninfer_core.ops.contracts.transfers import Run, UnitPlanes, image_bytes, unit_planes
 from ninfer_core.ops.errors import OpError
 
 UNITS = 5
 
 
 def planes_of(seed: int = 0) -> tuple[torch.Tensor, ...]:
-    """Rows of 32, 48 and 20,480 bytes; the last one is cut."""
+    """Rows of 32, 48 and 20,480 bytes."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [((UNITS, 2, 4), torch.float32), ((UNITS, 24), torch.bfloat16)]
     shapes += [((UNITS, 20480), torch.float8_e4m3fn)]
@@ -22,24 +22,63 @@ def planes_of(seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 
 def units_of(planes: tuple[torch.Tensor, ...]) -> UnitPlanes:
-    return UnitPlanes(planes, torch.tensor(cut_image(planes), dtype=torch.int64))
+    return unit_planes(planes)
 
 
 def row(plane: torch.Tensor, unit: int) -> torch.Tensor:
     return plane[unit].reshape(-1).view(torch.uint8)
 
 
-def test_an_image_is_cut_into_pieces_that_tile_it():
-    planes = planes_of()
-    assert image_bytes(planes) == 32 + 48 + 20480
-    base = planes[0].data_ptr()
-    second, third = (plane.data_ptr() - base for plane in planes[1:])
-    assert cut_image(planes) == [
-        (0, 32, 0, 32),
-        (second, 48, 32, 48),
-        (third, 20480, 80, PIECE_BYTES),
-        (third + PIECE_BYTES, 20480, 80 + PIECE_BYTES, 20480 - PIECE_BYTES),
-    ]
+def cut(buffer: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """A plane of UNITS rows of ``size`` bytes in a buffer."""
+    return buffer[start : start + UNITS * size].view(UNITS, size)
+
+
+def test_rows_of_one_kind_make_a_run():
+    """Three layers of keys, values and scales, each plane 64 bytes behind the one before."""
+    buffer = torch.zeros(8192, dtype=torch.uint8)
+    planes, start = [], 0
+    for _ in range(3):
+        for size in (128, 128, 16, 16):
+            planes.append(cut(buffer, start, size))
+            start += UNITS * size + 64
+    layer, image = 2 * (5 * 128 + 64) + 2 * (5 * 16 + 64), 288
+    assert unit_planes(planes).runs == (
+        Run(0, 0, 128, 3, layer, image),
+        Run(704, 128, 128, 3, layer, image),
+        Run(1408, 256, 16, 3, layer, image),
+        Run(1552, 272, 16, 3, layer, image),
+    )
+
+
+def test_keys_and_values_alone_make_one_run():
+    buffer = torch.zeros(8192, dtype=torch.uint8)
+    planes = [cut(buffer, 1000 // 16 * 16 + 704 * n, 128) for n in range(6)]
+    assert unit_planes(planes).runs == (Run(0, 0, 128, 6, 704, 128),)
+
+
+def test_a_row_that_lies_elsewhere_begins_a_run():
+    buffer = torch.zeros(8192, dtype=torch.uint8)
+    starts = [0, 704, 1408, 2128, 2832, 2112 - 1408]
+    runs = unit_planes([cut(buffer, start, 128) for start in starts]).runs
+    assert runs == (
+        Run(0, 0, 128, 3, 704, 128),
+        Run(2128, 384, 128, 2, 704, 128),
+        Run(704, 640, 128, 1, 128, 128),
+    )
+
+
+def test_history_and_recurrent_state_make_a_run_each_and_the_last_row_its_own():
+    history, recurrent = torch.zeros(3, UNITS, 48), torch.zeros(3, UNITS, 256)
+    hidden = torch.zeros(UNITS, 16)
+    planes = [plane for n in range(3) for plane in (history[n], recurrent[n])] + [hidden]
+    base = history.data_ptr()
+    runs = unit_planes(planes).runs
+    assert set(runs) == {
+        Run(0, 0, 192, 3, 5 * 192, 1216),
+        Run(recurrent.data_ptr() - base, 192, 1024, 3, 5 * 1024, 1216),
+        Run(hidden.data_ptr() - base, 3648, 64, 1, 64, 64),
+    }
 
 
 @pytest.mark.parametrize(
@@ -50,9 +89,9 @@ def test_an_image_is_cut_into_pieces_that_tile_it():
         ((torch.zeros(4, 8)[:, :4],), "contiguous"),
     ],
 )
-def test_planes_that_no_kernel_moves_are_refused(planes, said):
+def test_planes_that_no_op_moves_are_refused(planes, said):
     with pytest.raises(OpError, match=said):
-        cut_image(planes)
+        unit_planes(planes)
 
 
 def test_gathered_units_lie_where_they_were_sent(ops):

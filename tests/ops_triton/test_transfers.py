@@ -1,4 +1,4 @@
-"""Units moved by kernels are those that the reference moves, to the byte."""
+"""Units moved by copy engines are those that the reference moves, to the byte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness import Guarded
 
-from ninfer_core.ops.contracts.transfers import UnitPlanes, cut_image, image_bytes
+from ninfer_core.ops.contracts.transfers import image_bytes, unit_planes
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference import OPS as REFERENCE
 
@@ -34,8 +34,7 @@ class Pool:
             flat = guard.tensor.view(-1).view(torch.uint8)
             flat.copy_(torch.randint(256, flat.shape, generator=generator, dtype=torch.uint8))
         self.planes = tuple(guard.tensor for guard in self.guards)
-        pieces = torch.tensor(cut_image(self.planes), dtype=torch.int64, device=device)
-        self.units = UnitPlanes(self.planes, pieces)
+        self.units = unit_planes(self.planes)
         self.size = image_bytes(self.planes)
         self.host = self.pinned(torch.full((images * self.size + 256,), 0xA5, dtype=torch.uint8))
 
@@ -131,3 +130,12 @@ def test_operands_that_do_not_fit_are_named(device) -> None:
         transfers.gather_units(pool.units, moves, pool.host[8:])
     with pytest.raises(OpError, match="host"):
         transfers.gather_units(pool.units, moves, pool.host.view(torch.int32))
+    for move, said in (
+        ((UNITS, 0), f"unit {UNITS} of a pool of {UNITS}"),
+        ((-1, 0), "unit -1 of"),
+        ((0, 8), "an image at 8 "),
+        ((0, -16), "an image at -16 "),
+        ((0, 272), "an image at 272 "),
+    ):
+        with pytest.raises(OpError, match=said):
+            transfers.gather_units(pool.units, pool.moves((0, 0), move), pool.host)

@@ -15,24 +15,33 @@ from ninfer_core.ops.errors import OpError
 if TYPE_CHECKING:
     from torch import Tensor
 
-PIECE_BYTES = 16384
-"""The most that a row of ``UnitPlanes.pieces`` names."""
-
 GRAIN = 16
 """Bytes that rows of planes, their addresses and the places of images are multiples of."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitPlanes:
-    """The planes of one pool: ``planes`` [U, ...], contiguous, of one U.
+class Run:
+    """Rows of one size at equal distances, both on the device and in an image, so that one strided
+    copy moves them: ``count`` rows of ``size`` bytes. The first of unit 0 begins ``start`` bytes
+    behind the first byte of the first plane, that of unit u ``u * size`` bytes further; in the
+    image it begins at ``place``. From row to row it is ``step`` bytes on the device and
+    ``image_step`` in the image."""
 
-    ``pieces`` i64[Q, 4] lies with them and cuts an image into parts (see :func:`cut_image`): bytes
-    from the first byte of ``planes[0]`` to the part in unit 0, bytes from a unit to the next, the
-    part's place in the image, its bytes.
-    """
+    start: int
+    place: int
+    size: int
+    count: int
+    step: int
+    image_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPlanes:
+    """The planes of one pool: ``planes`` [U, ...], contiguous, of one U; ``runs`` are their rows in
+    as few runs as were found. Made by :func:`unit_planes`."""
 
     planes: tuple[Tensor, ...]
-    pieces: Tensor
+    runs: tuple[Run, ...]
 
 
 def image_bytes(planes: Sequence[Tensor]) -> int:
@@ -40,34 +49,66 @@ def image_bytes(planes: Sequence[Tensor]) -> int:
     return sum(_row_bytes(plane) for plane in planes)
 
 
-def cut_image(planes: Sequence[Tensor]) -> list[tuple[int, int, int, int]]:
-    """The rows of ``UnitPlanes.pieces``. Raises OpError for planes that no op moves."""
-    rows: list[tuple[int, int, int, int]] = []
+def unit_planes(planes: Sequence[Tensor]) -> UnitPlanes:
+    """The planes with their runs. Raises OpError for planes that no op moves."""
+    rows: list[Run] = []
     place = 0
     for index, plane in enumerate(planes):
-        size, stray = _row_bytes(plane), plane.data_ptr() - planes[0].data_ptr()
-        if not plane.is_contiguous() or plane.shape[0] != planes[0].shape[0]:
-            raise OpError(
-                f"plane {index} {list(plane.shape)} must be contiguous with as many units as the "
-                f"first {list(planes[0].shape)}"
-            )
-        if size % GRAIN or plane.data_ptr() % GRAIN:
-            raise OpError(
-                f"plane {index}: rows of {size} bytes at {plane.data_ptr():#x}; both must be "
-                f"multiples of {GRAIN}"
-            )
-        for start in range(0, size, PIECE_BYTES):
-            length = min(PIECE_BYTES, size - start)
-            rows.append((stray + start, size, place + start, length))
+        size = _row_bytes(plane)
+        _check(index, plane, planes[0], size)
+        rows.append(Run(plane.data_ptr() - planes[0].data_ptr(), place, size, 1, size, size))
         place += size
-    return rows
+    periods = range(1, _MOST_KINDS + 1)
+    return UnitPlanes(tuple(planes), min((_runs(rows, p) for p in periods), key=len))
+
+
+_MOST_KINDS = 4
+"""Planes of a layer: keys, values, and scales of both."""
+
+
+def _check(index: int, plane: Tensor, first: Tensor, size: int) -> None:
+    if not plane.is_contiguous() or plane.shape[0] != first.shape[0]:
+        raise OpError(
+            f"plane {index} {list(plane.shape)} must be contiguous with as many units as the "
+            f"first {list(first.shape)}"
+        )
+    if size % GRAIN or plane.data_ptr() % GRAIN:
+        raise OpError(
+            f"plane {index}: rows of {size} bytes at {plane.data_ptr():#x}; both must be "
+            f"multiples of {GRAIN}"
+        )
+
+
+def _runs(rows: Sequence[Run], period: int) -> tuple[Run, ...]:
+    """Runs of every ``period``-th row."""
+    runs: list[Run] = []
+    for first in range(min(period, len(rows))):
+        run = rows[first]
+        for row in rows[first + period :: period]:
+            longer = _joined(run, row)
+            if longer is None:
+                runs.append(run)
+            run = longer or row
+        runs.append(run)
+    return tuple(runs)
+
+
+def _joined(run: Run, row: Run) -> Run | None:
+    """The run with one more row, None where that does not lie where it ought to."""
+    last = run.count - 1
+    step = row.start - run.start - last * run.step
+    image_step = row.place - run.place - last * run.image_step
+    fits = run.count == 1 or (step, image_step) == (run.step, run.image_step)
+    if row.size != run.size or step < run.size or not fits:
+        return None
+    return Run(run.start, run.place, run.size, run.count + 1, step, image_step)
 
 
 class GatherUnits(Protocol):
     def __call__(self, units: UnitPlanes, moves: Tensor, host: Tensor) -> None:
-        """moves i64[N, 2]: a unit, and where its image begins in ``host``, a multiple of
-        :data:`GRAIN`; host u8[M]. Both are host memory that the device reaches; neither may change
-        until the lane has passed the op.
+        """moves i64[N, 2], read before the call returns: a unit, and where its image begins in
+        ``host``, a multiple of :data:`GRAIN`; host u8[M], host memory that the device reaches.
+        Raises OpError for a move of what is not there.
 
         *Effect*: the images in ``host``.
         """

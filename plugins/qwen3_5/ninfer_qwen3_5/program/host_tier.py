@@ -188,7 +188,6 @@ def open_host_tier(
             f"images of {transfers.page_bytes} and {transfers.slot_bytes} bytes where the layout "
             f"has {sizes.page} and {sizes.slot}"
         )
-    transfers.warm_up()
     return HostTier(stores, transfers, measured(transfers, state, stores.slots.scratch))
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.device.base import ALIGNMENT, LaneRole
+from ninfer_core.device.base import LaneRole
 from ninfer_core.device.errors import DeviceError, DeviceLost
-from ninfer_core.ops.contracts.transfers import UnitPlanes, cut_image, image_bytes
+from ninfer_core.ops.contracts.transfers import UnitPlanes, image_bytes, unit_planes
 from ninfer_core.ops.table import Ops
 from ninfer_core.store.host_arena import Extent
 from ninfer_qwen3_5.model.state import ModelState
@@ -18,13 +20,14 @@ from ninfer_qwen3_5.model.state import ModelState
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ninfer_core.device.base import Arena, Device, Event, Lane
+    from ninfer_core.device.base import Device, Event, Lane
 
-PLACES = 2
-"""Transfers of one direction whose lists of moves may be on their way at once."""
+PART_PAGES = 128
+"""Pages that are enqueued at once. It takes the host some us each, while rounds must be launched,
+and the copies of one part should last for as long as a round."""
 
-_PIECE_WORDS = 4
-_MOVE_WORDS = 2
+PARTS = 3
+"""Parts that may be on their way at once: a stream's queue has an end, and blocks there."""
 
 
 def page_planes(state: ModelState) -> tuple[Tensor, ...]:
@@ -55,34 +58,63 @@ def no_faults(step: str) -> None:
 
 
 class Transfer:
-    """Copies that were enqueued together: ``bytes`` of them. ``failure`` says why they are not
-    whole; it is final once :meth:`done`, and even then what was enqueued has passed."""
+    """Copies that belong together: ``bytes`` of them. They are enqueued part by part, the first at
+    once and the others when somebody asks. ``failure`` says why they are not whole; it is final
+    once :meth:`done`, and even then what was enqueued has passed."""
 
-    __slots__ = ("_event", "_faults", "_landed", "bytes", "failure")
+    __slots__ = ("_events", "_faults", "_landed", "_lane", "_parts", "bytes", "failure")
 
     def __init__(
-        self, event: Event, size: int, failure: DeviceError | None, faults: Callable[[str], None]
+        self,
+        lane: Lane,
+        parts: Iterable[Callable[[], None]],
+        size: int,
+        faults: Callable[[str], None],
     ) -> None:
         self.bytes = size
-        self.failure = failure
-        self._event = event
+        self.failure: DeviceError | None = None
+        self._lane = lane
+        self._parts = deque(parts)
+        self._events: deque[Event] = deque(maxlen=PARTS)
         self._faults = faults
         self._landed = False
+        self._go_on()
 
     def done(self) -> bool:
         """Whether the copies have passed; does not wait."""
-        if not self._landed and self._event.done():
-            self._land()
+        if not self._landed:
+            if self._parts and (len(self._events) < PARTS or self._events[0].done()):
+                self._go_on()
+            if not self._parts and self._events[-1].done():
+                self._land()
         return self._landed
 
     def wait(self) -> None:
         """Make the calling thread wait for the copies."""
-        self._event.wait()
+        self._enqueue_all()
+        self._events[-1].wait()
         self._land()
 
     def hold_back(self, lane: Lane) -> None:
         """Let later work of ``lane`` come after the copies."""
-        lane.wait_for(self._event)
+        self._enqueue_all()
+        lane.wait_for(self._events[-1])
+
+    def _enqueue_all(self) -> None:
+        while self._parts:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Enqueue the next part. One that fails is the last. Raises DeviceLost."""
+        try:
+            if self._parts:
+                self._parts.popleft()()
+        except DeviceLost:
+            raise
+        except DeviceError as error:
+            self.failure = error
+            self._parts.clear()
+        self._events.append(self._lane.record())
 
     def _land(self) -> None:
         if self._landed:
@@ -96,21 +128,10 @@ class Transfer:
 
 @dataclass(slots=True)
 class _Way:
-    """One direction: its lane, its op, and pinned lists of moves i64[PLACES, most + 1, 2] with the
-    events after which each may be written again."""
+    """One direction: its lane and its op."""
 
     lane: Lane
     op: Callable[[UnitPlanes, Tensor, Tensor], None]
-    moves: Tensor
-    busy: list[Event | None] = field(default_factory=lambda: [None] * PLACES)
-    turn: int = 0
-
-    def free_place(self) -> Tensor:
-        self.turn = (self.turn + 1) % PLACES
-        event = self.busy[self.turn]
-        if event is not None:
-            event.wait()
-        return self.moves[self.turn]
 
 
 class Transfers:
@@ -118,9 +139,9 @@ class Transfers:
 
     A save comes after all that the compute lane was given before it; so does a load, since its
     destinations may have been freed by work that is still on its way. Nothing is allocated on the
-    device or pinned per transfer. ``faults`` is called before the copy of a ``state``, before that
-    of ``pages``, and when the transfer has ``landed``; a DeviceError that it raises fails the
-    transfer there.
+    device or pinned per transfer. ``faults`` is called before the copy of a ``state``, before each
+    part of the ``pages``, and when the transfer has ``landed``; a DeviceError that it raises fails
+    the transfer there.
     """
 
     def __init__(
@@ -132,17 +153,9 @@ class Transfers:
         self.compute = device.lane(LaneRole.COMPUTE)
         self._host = host
         self._most = most_pages
-        cuts = [(planes, cut_image(planes)) for planes in (page_planes(state), slot_planes(state))]
-        words = sum(len(pieces) for _, pieces in cuts) * _PIECE_WORDS
-        arena = device.arena("transfers", 8 * words + len(cuts) * ALIGNMENT)
-        self._pages, self._slots = (
-            _units(arena, f"pieces.{place}", planes, pieces)
-            for place, (planes, pieces) in enumerate(cuts)
-        )
-        size = 8 * PLACES * (most_pages + 1) * _MOVE_WORDS
-        pinned = device.pinned("moves", 2 * (size + ALIGNMENT))
-        self._out = self._way(device, LaneRole.COPY_OUT, ops.gather_units, pinned)
-        self._in = self._way(device, LaneRole.COPY_IN, ops.scatter_units, pinned)
+        self._pages, self._slots = unit_planes(page_planes(state)), unit_planes(slot_planes(state))
+        self._out = _Way(device.lane(LaneRole.COPY_OUT), ops.gather_units)
+        self._in = _Way(device.lane(LaneRole.COPY_IN), ops.scatter_units)
 
     def save(self, slot: int | None, pages: Rows[int], extents: Rows[Extent]) -> Transfer:
         """Copy a state image and pages to the host: the slot's extent first, then the pages'.
@@ -170,20 +183,6 @@ class Transfers:
     def lane_out(self) -> Lane:
         return self._out.lane
 
-    def warm_up(self) -> None:
-        """Move nothing by every op once, so that whatever compiles at a first call does so now."""
-        for way in (self._out, self._in):
-            with way.lane.enter():
-                for units in (self._slots, self._pages):
-                    way.op(units, way.moves[0][:0], self._host)
-            way.lane.synchronize()
-
-    def _way(self, device: Device, role: LaneRole, op: Callable[..., None], pinned: Arena) -> _Way:
-        import torch
-
-        shape = (PLACES, self._most + 1, _MOVE_WORDS)
-        return _Way(device.lane(role), op, pinned.take(role.value, shape, torch.int64))
-
     def _start(
         self, way: _Way, slot: int | None, pages: Rows[int], extents: Rows[Extent]
     ) -> Transfer:
@@ -191,30 +190,28 @@ class Transfers:
 
         self._check(slot, pages, extents)
         units = [*([] if slot is None else [slot]), *pages]
-        moves = way.free_place()[: len(units)]
         listed = [(unit, extent.offset) for unit, extent in zip(units, extents, strict=True)]
-        moves.copy_(torch.tensor(listed, dtype=torch.int64).view(-1, _MOVE_WORDS))
+        moves = torch.tensor(listed, dtype=torch.int64).view(-1, 2)
+        state, rest = moves[: slot is not None], moves[slot is not None :]
+        parts = [partial(self._enqueue, way, state, rest[:PART_PAGES])]
+        for first in range(PART_PAGES, len(rest), PART_PAGES):
+            some = rest[first : first + PART_PAGES]
+            parts.append(partial(self._enqueue, way, moves[:0], some))
         way.lane.wait_for(self.compute.record())
-        failure = None
-        try:
-            with way.lane.enter(), torch.inference_mode():
-                self._enqueue(way, slot is not None, moves)
-        except DeviceLost:
-            raise
-        except DeviceError as error:
-            failure = error
-        event = way.busy[way.turn] = way.lane.record()
         size = len(pages) * self.page_bytes + (slot is not None) * self.slot_bytes
-        return Transfer(event, size, failure, self.faults)
+        return Transfer(way.lane, parts, size, self.faults)
 
-    def _enqueue(self, way: _Way, with_state: bool, moves: Tensor) -> None:
-        if with_state:
-            self.faults("state")
-            way.op(self._slots, moves[:1], self._host)
-        pages = moves[int(with_state) :]
-        if len(pages):
-            self.faults("pages")
-            way.op(self._pages, pages, self._host)
+    def _enqueue(self, way: _Way, state: Tensor, pages: Tensor) -> None:
+        import torch
+
+        with way.lane.enter(), torch.inference_mode():
+            for step, units, moves in (
+                ("state", self._slots, state),
+                ("pages", self._pages, pages),
+            ):
+                if len(moves):
+                    self.faults(step)
+                    way.op(units, moves, self._host)
 
     def _check(self, slot: int | None, pages: Rows[int], extents: Rows[Extent]) -> None:
         sizes = [*([] if slot is None else [self.slot_bytes]), *[self.page_bytes] * len(pages)]
@@ -225,13 +222,3 @@ class Transfers:
         short = [e for e, size in zip(extents, sizes, strict=True) if e.size < size]
         if short:
             raise EngineFailure(f"{short[0]} is too short for its image")
-
-
-def _units(
-    arena: Arena, name: str, planes: tuple[Tensor, ...], pieces: list[tuple[int, int, int, int]]
-) -> UnitPlanes:
-    import torch
-
-    table = arena.take(name, (len(pieces), _PIECE_WORDS), torch.int64)
-    table.copy_(torch.tensor(pieces, dtype=torch.int64))
-    return UnitPlanes(planes, table)
