@@ -129,7 +129,7 @@ def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most,
             assert torch.equal(ours, theirs), at
         for ours, theirs in zip(_target_part(kept), states[at], strict=True):
             assert torch.equal(ours, theirs), at
-    assert lengths == [1, *range(1, most + 2)]
+    assert lengths == [*range(1, most + 2), 1]
     assert forced.tokens == row.tokens[: len(forced.tokens)]
 
 

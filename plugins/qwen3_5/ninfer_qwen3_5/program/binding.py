@@ -57,7 +57,9 @@ class Binder:
         """The end of the first new unit of a resume that executed ``frontier`` tokens before."""
         if frontier >= request.prepared.length:
             return self._reach.of_round(request, frontier + 1)
-        return next_split(frontier, self.chunk, request.prepared.length, *self._points(request))
+        length = request.prepared.length
+        stop = next_split(frontier, self.chunk, length, *self._points(request))
+        return self._reach.of_round(request, stop) if stop == length else stop
 
     def demand(self, request: BindRequest, reach: int) -> Demand:
         """State slots and pages: up to ``reach`` for a sequence from root, for a checkpoint the

@@ -48,6 +48,7 @@ class EagerUnits:
             self._sampler,
             lambda: self._forwards.logits(outcome.last_residual),
             outcome.scored,
+            None if self._verifier is None else self._verifier.open,
         )
 
     def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:

@@ -111,6 +111,15 @@ class Executor:
         hidden = model.hidden(stream.residual)
         return Verifying(place, ids, model.logits(stream), hidden, slots)
 
+    def column(
+        self, sequences: Rows[Sequence], starts: list[int], live: list[int]
+    ) -> tuple[PagedRows, Tensor]:
+        """One row of each sequence at any column, and rotary positions i32[3, B]."""
+        lanes = _ints([sequence.row for sequence in sequences])
+        rows = PagedRows(self._tables, lanes, _ints(starts), _ints(live), 1)
+        deltas = _ints([sequence.rope_delta for sequence in sequences])
+        return rows, (rows.starts + deltas).expand(3, -1)
+
     def _rows(
         self, sequences: Rows[Sequence], width: int, live: list[int] | None = None
     ) -> PagedRows:

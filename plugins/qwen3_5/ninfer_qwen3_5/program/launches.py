@@ -38,9 +38,12 @@ class SampledLaunch(SingleUse):
         sampler: Sampler,
         forward: Callable[[], Tensor],
         scored: tuple[TokenLogprobs, ...] = (),
+        follow: Callable[[RowWork, int], None] | None = None,
     ) -> None:
+        """``follow`` is told the token of every row that has a sound one."""
         super().__init__()
         self.kind = kind
+        self._follow = follow
         self.works = tuple(works)
         self._handles = tuple(handles)
         self._masks = tuple(masks)
@@ -61,8 +64,14 @@ class SampledLaunch(SingleUse):
         purpose = DrawPurpose.PREFILL if self.kind is UnitKind.PREFILL else DrawPurpose.DECODE
         with torch.inference_mode():
             sequences = [work.sequence for work in self.works]
-            self._sampled = self._sampler.sample(self._logits, sequences, self._masks, purpose)
+            made = self._sampled = self._sampler.sample(
+                self._logits, sequences, self._masks, purpose
+            )
         self._logits = None
+        if self._follow is not None:
+            for work, token, status in zip(self.works, made.token_ids, made.statuses, strict=True):
+                if status is RowStatus.OK:
+                    self._follow(work, token)
         self._seconds += time.perf_counter() - started
 
     def collect(self) -> PendingBatch:

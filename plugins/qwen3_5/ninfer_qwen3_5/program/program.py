@@ -189,7 +189,7 @@ class TextProgram:
     def reserve(self, sequence: SequenceHandle, need: UnitNeed) -> Permit | Shortfall | NeverFits:
         record = self._contexts.sequences.get(sequence)
         reach = record.frontier + record.flying_tokens + need.tokens
-        reach = self._reach.covered(record, reach, need.kind)
+        reach = self._reach.covered(record, reach, need)
         pages = self._settlement.pages_lacking(record, reach)
         if not pages:
             return Permit(sequence, need, _NO_GROWTH, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ninfer_core.contract.checkpoints import BindRequest
-from ninfer_core.contract.units import UnitKind
+from ninfer_core.contract.units import UnitKind, UnitNeed
 from ninfer_qwen3_5.program.sequence import Sequence
 
 
@@ -16,13 +16,16 @@ class Reach:
     max_context: int
     drafts: int = 0
 
-    def covered(self, sequence: Sequence, reach: int, kind: UnitKind) -> int:
-        """Tokens whose pages a unit needs that may execute up to ``reach``."""
-        if not self.drafts or kind is not UnitKind.DECODE:
+    def covered(self, sequence: Sequence, reach: int, need: UnitNeed) -> int:
+        """Tokens whose pages a unit needs that may execute up to ``reach``: after a round and after
+        a prompt drafts are made."""
+        ends = need.kind is UnitKind.PREFILL and need.last
+        if not self.drafts or not (ends or need.kind is UnitKind.DECODE):
             return reach
         return self.of_round(sequence.request, reach)
 
     def of_round(self, request: BindRequest, reach: int) -> int:
-        """The same for a decode round. Nothing is drafted that the budget has no use for."""
+        """The same for a unit behind which drafts are made. Nothing is drafted that the budget has
+        no use for."""
         end = request.prepared.length + request.rules.max_new_tokens
         return max(reach, min(reach + self.drafts, end, self.max_context))

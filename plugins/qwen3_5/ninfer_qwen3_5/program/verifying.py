@@ -51,7 +51,7 @@ class Verifier:
             hidden = ran.hidden.view(len(works), -1, ran.hidden.shape[1])
             proposed = self._propose(works, judged, hidden, ran.place.rows)
             for work, rows, drafted in zip(works, hidden, proposed, strict=True):
-                work.verified = Verified(drafted, rows)
+                work.verified, work.proposed = Verified(rows), drafted
         return judged
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
@@ -69,30 +69,56 @@ class Verifier:
                 assert work.verified.hidden is not None
                 self._drafter.hidden[work.target_slot] = work.verified.hidden[count - 1]
 
+    def open(self, work: RowWork, token: int) -> None:
+        """Draft behind a prompt that ran and the first token after it."""
+        import torch
+
+        with torch.inference_mode():
+            hidden = self._drafter.hidden[work.target_slot : work.target_slot + 1]
+            stop = work.start + work.executed
+            (work.proposed,) = self._drafts([work], [1], [token], hidden, [stop])
+
     def _propose(
         self, works: Rows[RowWork], judged: Rows[Judged], hidden_BWH: Tensor, ran: PagedRows
     ) -> list[tuple[int, ...]]:
-        """Drafts after what each row produced, as many as its budget has use for."""
+        """Drafts behind what each row produced."""
         import torch
 
         counts = [len(row.token_ids) for row in judged]
+        hidden = hidden_BWH[torch.arange(len(works)), torch.tensor(counts) - 1]
+        starts = [start + count for start, count in zip(ran.starts.tolist(), counts, strict=True)]
+        ids = [row.token_ids[-1] for row in judged]
+        return self._drafts(works, counts, ids, hidden, starts)
+
+    def _drafts(
+        self,
+        works: Rows[RowWork],
+        counts: Rows[int],
+        ids: list[int],
+        hidden_BH: Tensor,
+        starts: list[int],
+    ) -> list[tuple[int, ...]]:
+        """Drafts behind tokens ``ids``, which stand at ``starts`` and are the last of ``counts``
+        produced: as many as each budget has use for."""
+        import torch
+
+        sequences = [work.sequence for work in works]
         wanted = [
-            max(0, min(self._drafter.tokens, work.sequence.remaining - count - 1))
-            for work, count in zip(works, counts, strict=True)
+            max(0, min(self._drafter.tokens, sequence.remaining - count - 1))
+            for sequence, count in zip(sequences, counts, strict=True)
         ]
         if not any(wanted):
             return [()] * len(works)
-        last = torch.tensor(counts) - 1
-        ids = torch.tensor([row.token_ids[-1] for row in judged], dtype=torch.int32)
-        rows = hidden_BWH[torch.arange(len(works)), last]
-        starts = ran.starts + torch.tensor(counts, dtype=torch.int32)
-        deltas = torch.tensor([work.sequence.rope_delta for work in works], dtype=torch.int32)
-        columns = []
-        for step in range(max(wanted)):
-            live = torch.tensor([step < count for count in wanted], dtype=torch.int32)
-            column = PagedRows(ran.block_tables, ran.table_rows, starts + step, live, 1)
-            columns.append((column, (column.starts + deltas).expand(3, -1)))
-        drafts = self._drafter.propose(ids, rows, columns).tolist()
+        columns = [
+            self._executor.column(
+                sequences,
+                [start + step for start in starts],
+                [int(step < count) for count in wanted],
+            )
+            for step in range(max(wanted))
+        ]
+        waiting = torch.tensor(ids, dtype=torch.int32)
+        drafts = self._drafter.propose(waiting, hidden_BH, columns).tolist()
         return [tuple(row[:count]) for row, count in zip(drafts, wanted, strict=True)]
 
 

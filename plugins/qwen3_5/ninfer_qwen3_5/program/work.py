@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What verified rows leave for the commit: the drafts that go on from all that they produced,
-    and their hidden rows [W, H] after the final norm, or their ``place`` in the round where that
-    keeps them itself."""
+    """What verified rows leave for the commit: their hidden rows [W, H] after the final norm, or
+    their ``place`` in the round where that keeps them itself."""
 
-    proposed: tuple[int, ...]
     hidden: Tensor | None = None
     place: int = 0
 
@@ -40,7 +38,8 @@ class RowWork:
     ``grant`` is None when the pages it has suffice, as in most rounds. ``counted`` says that the
     device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
     ``stepped`` that a replay runs them one by one. ``verified`` rows leave their state to a fold
-    at the commit, which may take only the first of them."""
+    at the commit, which may take only the first of them. ``proposed`` are the drafts that go on
+    from all that the row produced."""
 
     sequence: Sequence
     grant: Reservation | None
@@ -51,6 +50,7 @@ class RowWork:
     fresh_chunk: bool = False
     stepped: bool = False
     verified: Verified | None = None
+    proposed: tuple[int, ...] = ()
 
     @property
     def drafts(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class Settlement:
         start = sequence.frontier + sequence.flying_tokens
         reach = start + tokens
         if grant is not None:
-            covered = {MAIN: self._reach.covered(sequence, reach, permit.need.kind)}
+            covered = {MAIN: self._reach.covered(sequence, reach, permit.need)}
             self._stores.histories.ensure_mapped(sequence.history, covered, grant)
         return _fly(sequence, grant, tokens, start)
 
@@ -161,8 +161,7 @@ class Settlement:
                 self.roll_back(work)
             if decision.disposition is Disposition.ACCEPT:
                 work.sequence.generated.extend(produced[:count])
-                if work.verified is not None and work.sequence.remaining > 1:
-                    work.sequence.drafts = work.verified.proposed
+                work.sequence.drafts = work.proposed
                 if not work.counted:
                     uncounted.append(work)
                     tokens.append(produced[:count])

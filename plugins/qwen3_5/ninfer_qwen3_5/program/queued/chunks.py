@@ -70,7 +70,7 @@ class ChunkRunner:
     ) -> None:
         import torch
 
-        self._drafter = drafter
+        self.drafter = drafter
 
         self._model = model
         self._state = state
@@ -130,10 +130,10 @@ class ChunkRunner:
         else:
             route = StepRoute(self._model.ops, place, source, slot)
         residual = self._model.forward(ids, route, self._state).residual
-        if self._drafter is not None and chunk:
-            self._drafter.after_chunk(ids, residual, place, slot)
-        elif self._drafter is not None:
-            self._drafter.after_step(ids, residual, place, source, slot)
+        if self.drafter is not None and chunk:
+            self.drafter.after_chunk(ids, residual, place, slot)
+        elif self.drafter is not None:
+            self.drafter.after_step(ids, residual, place, source, slot)
         return ChunkRun(residual, end)
 
     def _send(

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import UnitKind
-from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, TokenMasks
+from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, PagedRows, TokenMasks
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import Drafter
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
-from ninfer_qwen3_5.program.queued.results import ComingDraw, ComingLogprobs
+from ninfer_qwen3_5.program.queued.results import Coming, ComingDraw, ComingLogprobs, fetch
 from ninfer_qwen3_5.program.queued.ring import Drawing
 from ninfer_qwen3_5.program.queued.scores import PromptScores
 from ninfer_qwen3_5.program.units import UnitRow
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ninfer_core.device.base import Lane
 
 
@@ -36,6 +39,7 @@ class PromptLaunch(DrawnLaunch):
         run: ChunkRun,
         scores: PromptScores,
         lane: Lane,
+        drafter: Drafter | None = None,
     ) -> None:
         import torch
 
@@ -49,6 +53,8 @@ class PromptLaunch(DrawnLaunch):
         self._position = run.stop
         with torch.inference_mode():
             self._logits = model.row_logits(run.residual[-1:])
+        self._drafter = drafter
+        self._drafts: Coming | None = None
         self._drawn: ComingDraw | None = None
         self._logprobs: ComingLogprobs | None = None
 
@@ -59,6 +65,8 @@ class PromptLaunch(DrawnLaunch):
             masks, dead = self._fill()
             drawn = self._drawn_row(masks)
             self._drawn = ComingDraw.of(drawn, self._lane)
+            if self._drafter is not None:
+                self._draft(self._drafter, drawn.tokens)
             top = self._row.work.sequence.top
             if top is not None:
                 listed = self._model.ops.logprobs(self._logits, drawn.tokens, top)
@@ -67,7 +75,25 @@ class PromptLaunch(DrawnLaunch):
 
     def _wait(self) -> Drawing:
         assert self._drawn is not None
-        return self._drawn.wait()
+        drawing = self._drawn.wait()
+        if self._drafts is not None:
+            self._row.work.proposed = tuple(self._drafts.wait()[0].flatten().tolist())
+        return drawing
+
+    def _draft(self, drafter: Drafter, token: Tensor) -> None:
+        """Draft behind the token, as many as the budget has use for."""
+        work, lanes = self._row.work, self._lanes
+        wanted = min(drafter.tokens, work.sequence.remaining - 2)
+        if wanted <= 0:
+            return
+        tables, row = lanes.tables.block_tables, lanes.index(work.sequence.row).int()
+        columns = []
+        for step in range(wanted):
+            column = PagedRows(tables, row, self._position + step, lanes.once, 1)
+            places = (column.starts + work.sequence.rope_delta).expand(3, -1).contiguous()
+            columns.append((column, places))
+        hidden = drafter.hidden[work.target_slot : work.target_slot + 1]
+        self._drafts = fetch([drafter.propose(token, hidden, columns)], self._lane)
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         return [()] if self._logprobs is None else self._logprobs.wait(tokens)

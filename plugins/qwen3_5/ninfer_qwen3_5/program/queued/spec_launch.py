@@ -165,7 +165,7 @@ class SpecLaunch(SingleUse):
             whole = len(judged.token_ids) == answer.accepted[index] + 1
             drafts = tuple(answer.drafts[index]) if whole else ()
             left = work.sequence.remaining - len(judged.token_ids) - 1
-            work.verified = Verified(drafts[: max(0, left)], place=index)
+            work.verified, work.proposed = Verified(place=index), drafts[: max(0, left)]
             rows.append(
                 PendingRow(
                     sequence=row.handle,

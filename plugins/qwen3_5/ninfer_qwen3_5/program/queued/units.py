@@ -60,7 +60,16 @@ class QueuedUnits:
         if not draws:
             return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
         row.work.counted = True
-        return PromptLaunch(self._model, self._lanes, self._masks, row, run, scores, self._lane)
+        return PromptLaunch(
+            self._model,
+            self._lanes,
+            self._masks,
+            row,
+            run,
+            scores,
+            self._lane,
+            self._chunks.drafter,
+        )
 
     def replay(self, row: UnitRow, *, advance: Callable[[RowWork], None]) -> Launched:
         if row.work.stepped:
