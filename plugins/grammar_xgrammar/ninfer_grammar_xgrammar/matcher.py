@@ -136,6 +136,7 @@ class StageMatcher:
             row[:words] = self._framed.free
         else:
             self._inner.fill(row[:words])
+            row[:words] &= self._framed.free
         whole, stage = self._whole, self._stage
         for token in self._framed.ends:
             _put(row, token, whole and stage.end)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_grammar_xgrammar import automata, charset, regex
-from ninfer_grammar_xgrammar.nodes import Chars, Grammar, Loop, Many, Node, Ref, alt, optional, seq
+from ninfer_grammar_xgrammar.nodes import Chars, Grammar, Many, Node, Ref, alt, optional, seq
 from ninfer_grammar_xgrammar.regex import RegexError
 from ninfer_grammar_xgrammar.schema.document import Conj, Document
 from ninfer_grammar_xgrammar.schema.emit import ROOT, Emitter, text_rule
@@ -44,7 +44,7 @@ def _loose(part: Part, grammar: Grammar) -> Node:
     names = schema.get("properties") if isinstance(schema, Mapping) else None
     value = _any_text(part, grammar)
     if not isinstance(names, Mapping) or not names:
-        return Loop(seq(before, _NAME, middle, value))
+        return optional(seq(before, _NAME, middle, value))  # a second might have the same name
     return seq(*(optional(seq(before + name + middle, value)) for name in names))
 
 
