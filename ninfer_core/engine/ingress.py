@@ -17,6 +17,7 @@ from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.intake import queue_timeout
 from ninfer_core.engine.lifecycle import Lifecycle
 from ninfer_core.engine.outstanding import OutstandingGate
+from ninfer_core.engine.penalties import for_form
 from ninfer_core.engine.request_record import RequestRecord, Stopwatch
 from ninfer_core.engine.response import Response
 
@@ -115,18 +116,19 @@ class Ingress:
         now = self._clock()
         if queue_deadline is not None and now >= queue_deadline:
             raise queue_timeout()
-        seed = options.sampling.seed
+        sampling, notes = for_form(options.sampling, self._frontend.default_sampling, prepared)
+        seed = sampling.seed
         return RequestRecord(
             request_id=f"request-{next(self._numbers)}",
             prepared=prepared,
             options=options,
-            sampling=replace(options.sampling, seed=self._draw_seed() if seed is None else seed),
+            sampling=replace(sampling, seed=self._draw_seed() if seed is None else seed),
             rules=_rules(options, limit, session),
             limit_reason=limit.reason,
             session=session,
             response=response,
             watch=Stopwatch(submitted=started, prepared=now),
-            notes=limit.notes,
+            notes=(*limit.notes, *notes),
             queue_deadline=queue_deadline,
             deadline=None if options.deadline is None else started + options.deadline,
             immediate=limit.tokens == 0 and options.prompt_logprobs is None,

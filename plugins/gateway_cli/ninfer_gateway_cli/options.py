@@ -18,6 +18,7 @@ FLAGS: Final = {
     "chat.thinking": "--thinking",
     "max_new_tokens": "--max-new",
     "min_tokens": "--min-tokens",
+    "response_format": "the form of the answer",
     "stop_token_ids": "--stop-token-id",
     "thinking_budget": "--thinking-budget",
 }

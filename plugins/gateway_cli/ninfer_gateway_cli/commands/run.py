@@ -24,6 +24,7 @@ from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.events import GenerationResult
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.errors import NinferError, UsageError
+from ninfer_gateway_cli.forms import FormGroup
 from ninfer_gateway_cli.generation import follow
 from ninfer_gateway_cli.options import FLAGS, AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.prompts import STDIN, read_prompt
@@ -93,6 +94,7 @@ def run(
     ctx: typer.Context,
     asked: InputGroup,
     answer: AnswerGroup,
+    form: FormGroup,
     sampling: SamplingGroup,
     output: OutputGroup,
     engine: EngineGroup,
@@ -112,6 +114,9 @@ def run(
             tools=asked.tools,
             chat=answer.chat_options(),
         )
+        wanted = form.wanted()
+        if wanted.kind != "text":
+            prompt = replace(prompt, response_format=wanted)
         draws = Draws(sampling)
         options = answer.to_options(draws.checked(), output.logprobs)
         start = engine.to_options(ctx.obj)
