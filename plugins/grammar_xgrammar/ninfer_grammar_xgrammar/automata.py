@@ -43,6 +43,7 @@ def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
         limits.check()
         row: dict[int, int] = {}
         for index, ranges in enumerate(classes):
+            limits.check()
             after = tuple(m.step(s, ranges[0][0]) for m, s in zip(machines, states, strict=True))
             if not all(after[: len(wanted)]):
                 continue

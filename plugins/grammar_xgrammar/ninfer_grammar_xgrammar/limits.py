@@ -15,8 +15,15 @@ class TooLarge(Exception):
     """The source would take too long. ``str`` says why."""
 
 
+_TURN_SECONDS = 0.0005
+_PAUSE_SECONDS = 0.0002
+"""A worker beside this thread needs the interpreter many times a round, and would wait a whole
+switching interval each time; so this thread lets go of it often, by itself."""
+
+
 class _Work(threading.local):
     deadline: float | None = None
+    turn: float = 0.0
 
 
 _WORK = _Work()
@@ -33,5 +40,12 @@ def limited(seconds: float = LOWERING_SECONDS) -> Iterator[None]:
 
 
 def check() -> None:
-    if _WORK.deadline is not None and time.monotonic() > _WORK.deadline:
+    """Called by everything that may take long."""
+    if _WORK.deadline is None:
+        return
+    now = time.monotonic()
+    if now > _WORK.deadline:
         raise TooLarge(f"it is not worked out within {LOWERING_SECONDS:g} seconds")
+    if now > _WORK.turn + _TURN_SECONDS:
+        time.sleep(_PAUSE_SECONDS)
+        _WORK.turn = time.monotonic()

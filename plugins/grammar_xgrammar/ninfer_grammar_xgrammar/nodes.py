@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ninfer_grammar_xgrammar import limits
 from ninfer_grammar_xgrammar.charset import Ranges
 
 
@@ -110,7 +111,10 @@ class Grammar:
         alive = _productive(self.rules)
         if self.root not in alive:
             return None
-        kept = {name: _prune(self.rules[name], alive) for name in alive}
+        kept = {}
+        for name in alive:
+            limits.check()
+            kept[name] = _prune(self.rules[name], alive)
         reached, queue = {self.root}, [self.root]
         while queue:
             for name in set(references(kept[queue.pop()])) - reached:
@@ -156,6 +160,7 @@ def _productive(rules: dict[str, Node]) -> set[str]:
     while queue:
         later: set[str] = set()
         for name in queue:
+            limits.check()
             if name not in alive and _derives(rules[name], alive):
                 alive.add(name)
                 later |= users.get(name, set())

@@ -114,7 +114,8 @@ def text_rule(term: Str, grammar: Grammar, form: Form, start: str, close: str) -
     wanted = [regex.search(pattern) for pattern in term.patterns]
     wanted += [limits] if limited or not wanted else []
     unwanted = [regex.search(pattern) for pattern in term.avoided]
-    unwanted += [regex.literal(text) for text in term.without]
+    if term.without:
+        unwanted.append(regex.Or(tuple(regex.literal(text) for text in term.without)))
     machine = automata.combine(wanted, unwanted)
     if machine.empty:
         return NO_TEXT

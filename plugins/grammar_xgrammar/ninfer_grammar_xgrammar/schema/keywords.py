@@ -46,6 +46,7 @@ _DIALECTS = ("json-schema.org/draft/2020-12/schema", "json-schema.org/draft/2019
 _OLD_DIALECTS = ("json-schema.org/draft-07/schema", "json-schema.org/draft-06/schema")
 MAX_LENGTH = 16_384
 MAX_COUNT = 1_024
+MAX_MEMBERS = 512
 
 
 def check_known(document: Document, schema: Schema, pointer: str) -> None:
@@ -188,6 +189,10 @@ def _check_unique(document: Document, schema: Schema, pointer: str, high: int | 
 def _object(self: Lowering, schema: Schema, pointer: str) -> tuple[Term, ...]:
     document, rules = self.document, []
     properties = _map(document, schema, pointer, "properties")
+    if len(properties) > MAX_MEMBERS:
+        document.fail(
+            "unsupported", below(pointer, "properties"), f"lists over {MAX_MEMBERS} names"
+        )
     for name in properties:
         conj = (Node(below(pointer, "properties", name)),)
         rules.append(Member(conj, name=name, declared=True))

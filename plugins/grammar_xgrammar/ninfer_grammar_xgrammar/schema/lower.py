@@ -134,9 +134,16 @@ class Lowering:
             if not isinstance(values, list):
                 self.document.fail("invalid", below(pointer, "enum"), "must be a list of values")
             listed = dict.fromkeys(Const.of(value) for value in values)
-            kept = [c for c in listed if any(self.values.term_holds(c.value, t) for t in terms)]
-            terms = tuple(kept)
+            terms = tuple(listed) if terms is ANY_TERMS else self._kept(tuple(listed), terms)
         return terms
+
+    def _kept(self, listed: tuple[Const, ...], terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        kept: list[Term] = []
+        for const in listed:
+            limits.check()
+            if any(self.values.term_holds(const.value, term) for term in terms):
+                kept.append(const)
+        return tuple(kept)
 
 
 def _mentions(value: Any, names: tuple[str, ...]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ninfer_grammar_xgrammar import automata, regex
+from ninfer_grammar_xgrammar import automata, limits, regex
 from ninfer_grammar_xgrammar.schema.document import Conj
 from ninfer_grammar_xgrammar.schema.terms import (
     Arr,
@@ -48,6 +48,7 @@ class Values:
 
     def members(self, name: str, term: Obj) -> Conj:
         """What the member ``name`` of an object has to satisfy."""
+        limits.check()
         found = [rule.conj for rule in term.rules if selects(rule, name)]
         return tuple(dict.fromkeys(node for conj in found for node in conj))
 
