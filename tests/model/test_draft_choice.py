@@ -95,7 +95,7 @@ def test_a_geometry_has_a_random_head(tmp_path):
         with Engine.open(path, options(drafts)) as engine:
             made.append(answered(engine, prompt))
     assert made[0].token_ids == made[1].token_ids
-    assert made[1].timings.drafted[0] > 100
+    assert 0 < made[1].timings.drafted[0] < 110
 
 
 @pytest.mark.parametrize(

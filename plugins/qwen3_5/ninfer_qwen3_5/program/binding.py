@@ -16,6 +16,7 @@ from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
 from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
+from ninfer_qwen3_5.program.steering import Steering
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores
 
 Slots = tuple[Slot, ...]
@@ -86,6 +87,8 @@ class Binder:
         self._stores.histories.bind_row(history, row)
         sequence = Sequence(request, order, history, ring, row)
         sequence.points = self._points(request)
+        if self._reach.drafts:
+            sequence.steering = Steering(self._reach.drafts)
         return sequence
 
     def spares(self, order: int, grant: Reservation, row: int) -> list[Slot]:

@@ -8,6 +8,7 @@ from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
 from ninfer_core.store.histories import History
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.program.provenance import Trail
+from ninfer_qwen3_5.program.steering import Steering
 
 
 @dataclass(slots=True)
@@ -32,7 +33,8 @@ class Sequence:
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
     the token; ``top`` log-probabilities and ``rope_delta`` are the request's, at hand for every
     round. Pages for the first ``room`` tokens are mapped, and perhaps for more. ``drafts`` are what
-    the next round verifies; they change how much it produces, never what.
+    the next round verifies; they change how much it produces, never what. ``steering`` says how
+    many are worth it, None where there is no drafter.
 
     ``points`` are the frontiers inside the prompt at which chunks end besides the regular ones,
     ascending; ``trail`` says where chunks did end. ``health`` is shared with the checkpoints made
@@ -54,6 +56,7 @@ class Sequence:
     horizon: int = 0
     room: int = 0
     drafts: tuple[int, ...] = ()
+    steering: Steering | None = None
     points: tuple[int, ...] = ()
     trail: Trail = field(default_factory=Trail)
     health: Health = field(default_factory=Health)
@@ -101,6 +104,7 @@ class Sequence:
         """Have the replay of a paused sequence before it."""
         self.generated, self.replay_to = past.generated, past.reached
         self.trail, self.health, self.origin = past.trail, past.health, past.origin
+        self.steering = past.steering
 
     @property
     def reached(self) -> int:
@@ -114,6 +118,11 @@ class Sequence:
     @property
     def ledger_length(self) -> int:
         return self.prompt_length + len(self.generated)
+
+    def useful_drafts(self, produced: int) -> int:
+        """How many drafts are worth making behind ``produced`` more tokens."""
+        worth = 0 if self.steering is None else self.steering.wanted()
+        return max(0, min(worth, self.remaining - produced - 1))
 
     @property
     def remaining(self) -> int:

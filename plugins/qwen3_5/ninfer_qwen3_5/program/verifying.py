@@ -103,10 +103,7 @@ class Verifier:
         import torch
 
         sequences = [work.sequence for work in works]
-        wanted = [
-            max(0, min(self._drafter.tokens, sequence.remaining - count - 1))
-            for sequence, count in zip(sequences, counts, strict=True)
-        ]
+        wanted = [s.useful_drafts(count) for s, count in zip(sequences, counts, strict=True)]
         if not any(wanted):
             return [()] * len(works)
         columns = [

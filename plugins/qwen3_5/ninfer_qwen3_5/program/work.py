@@ -160,6 +160,8 @@ class Settlement:
             else:
                 self.roll_back(work)
             if decision.disposition is Disposition.ACCEPT:
+                if work.verified is not None and work.sequence.steering is not None:
+                    work.sequence.steering.learn(row.drafted, len(produced) - 1)
                 work.sequence.generated.extend(produced[:count])
                 work.sequence.drafts = work.proposed
                 if not work.counted:

@@ -66,7 +66,7 @@ def build_queued(
     room, width = (NO_DRAFTS, 1) if drafting is None else (drafting.room, drafting.room.rows)
     if drafting is not None:
         tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, model.config.hidden_size)
-    graphs = budget.max_concurrency * (len(Part) + (drafting is not None))
+    graphs = budget.max_concurrency * (len(Part) if drafting is None else 2 * len(Part) + 1)
     capacity = plan_capacity(
         model.config,
         numerics,

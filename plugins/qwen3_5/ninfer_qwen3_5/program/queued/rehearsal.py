@@ -86,11 +86,12 @@ class Rehearsal:
 
 def rehearse(speculation: SpecRounds, size: int) -> None:
     """All bodies of a speculative round of ``size`` rows, and its fold."""
-    for part in (Part.GREEDY, Part.DRAWN):
-        speculation.run(size, part, Held())
-    held = Held()
-    for part in (Part.FORWARD, Part.FINISH):
-        speculation.run(size, part, held)
+    for width in speculation.widths:
+        for part in (Part.GREEDY, Part.DRAWN):
+            speculation.run(size, part, Held(width))
+        held = Held(width)
+        for part in (Part.FORWARD, Part.FINISH):
+            speculation.run(size, part, held)
     speculation.run_fold(size)
 
 

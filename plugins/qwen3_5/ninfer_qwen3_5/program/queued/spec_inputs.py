@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ninfer_core.device.base import Arena
 
-_SCALARS = 7
+_SCALARS = 8
 _FOLD_SCALARS = 4
 _ALIGNED = 8
 """Words: columns begin at multiples of 32 bytes, as kernels like their operands."""
@@ -28,13 +28,14 @@ class RowWords:
     target: int
     lane: int
     remaining: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
 class SpecRows:
     """B rows on the device: ``ids`` i32[B * W], padded; i32[B]: ``starts``, ``live`` (rows to
     verify), ``deltas``, ``slots``, ``targets``, ``lanes``, ``remaining`` (tokens that may still be
-    produced)."""
+    produced), ``most`` (drafts that are worth making)."""
 
     ids: Tensor
     starts: Tensor
@@ -44,6 +45,7 @@ class SpecRows:
     targets: Tensor
     lanes: Tensor
     remaining: Tensor
+    most: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Answer:
 
 
 class SpecInputs:
-    """``lanes`` rows of ``width`` W = K + 1. One round is on its way at a time."""
+    """``lanes`` rows of up to ``width`` W = K + 1. One round is on its way at a time."""
 
     def __init__(self, lanes: int, width: int, arena: Arena, pinned: Arena) -> None:
         import torch
@@ -95,34 +97,33 @@ class SpecInputs:
     def _round_words(self) -> int:
         return self._pitch * (self.width + _SCALARS)
 
-    def rows(self, count: int) -> SpecRows:
+    def rows(self, count: int, width: int) -> SpecRows:
         whole, first = self._device["round"], self._pitch * self.width
         columns = [whole[first + place * self._pitch :][:count] for place in range(_SCALARS)]
-        return SpecRows(whole[: count * self.width], *columns)
+        return SpecRows(whole[: count * width], *columns)
 
     def fold_rows(self, count: int) -> FoldRows:
         whole = self._device["fold"]
         return FoldRows(*(whole[place * self._pitch :][:count] for place in range(_FOLD_SCALARS)))
 
-    def answers(self, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Where a round leaves ``Answer`` on the device: i32 of B * W, B * W, B and B * K."""
-        whole, pitch, width = self._device["answer"], self._pitch, self.width
+    def answers(self, count: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Where a round leaves ``Answer`` on the device: i32 of B * W, B * W, B and B * (W - 1)."""
+        whole, pitch, widest = self._device["answer"], self._pitch, self.width
         return (
             whole[: count * width],
-            whole[pitch * width :][: count * width],
-            whole[2 * pitch * width :][:count],
-            whole[pitch * (2 * width + 1) :][: count * (width - 1)],
+            whole[pitch * widest :][: count * width],
+            whole[2 * pitch * widest :][:count],
+            whole[pitch * (2 * widest + 1) :][: count * (width - 1)],
         )
 
-    def send(self, rows: Rows[RowWords]) -> None:
+    def send(self, rows: Rows[RowWords], width: int) -> None:
         """Enqueue the copy of a round's rows."""
-        width = self.width
         words = [0] * self._round_words
         for index, row in enumerate(rows):
             words[index * width : index * width + len(row.ids)] = row.ids
             scalars = (row.start, len(row.ids), row.delta, row.slot, row.target, row.lane)
-            for place, value in enumerate((*scalars, row.remaining)):
-                words[self._pitch * (width + place) + index] = value
+            for place, value in enumerate((*scalars, row.remaining, row.most)):
+                words[self._pitch * (self.width + place) + index] = value
         self._send("round", words)
 
     def send_fold(self, rows: Rows[tuple[int, int, int, int]]) -> None:
@@ -137,17 +138,17 @@ class SpecInputs:
         """Enqueue the copy of the answer to the host."""
         self._host["answer"].copy_(self._device["answer"], non_blocking=True)
 
-    def answer(self, count: int) -> Answer:
+    def answer(self, count: int, width: int) -> Answer:
         """The answer that has been fetched."""
-        width, pitch = self.width, self._pitch
+        widest, pitch = self.width, self._pitch
         words = self._host["answer"].tolist()
 
         def block(first: int, size: int) -> list[list[int]]:
             return [words[first + b * size : first + (b + 1) * size] for b in range(count)]
 
-        accepted = words[2 * pitch * width :][:count]
-        drafts = block(pitch * (2 * width + 1), width - 1)
-        return Answer(block(0, width), block(pitch * width, width), accepted, drafts)
+        accepted = words[2 * pitch * widest :][:count]
+        drafts = block(pitch * (2 * widest + 1), width - 1)
+        return Answer(block(0, width), block(pitch * widest, width), accepted, drafts)
 
     def _send(self, name: str, words: list[int]) -> None:
         import torch

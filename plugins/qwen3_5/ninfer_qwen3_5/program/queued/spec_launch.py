@@ -58,21 +58,22 @@ class SpecLauncher:
     def launch(self, rows: Rows[UnitRow]) -> SpecLaunch:
         """Enqueue a round; what draws waits for ``finish`` where a row has masks."""
         self._send_tables()
-        self._inputs.send([_words(row.work) for row in rows])
         sequences = [row.work.sequence for row in rows]
+        drafting = any(row.work.drafts or row.work.sequence.useful_drafts(1) for row in rows)
+        width = self._inputs.width if drafting else 1
+        self._inputs.send([_words(row.work) for row in rows], width)
         if any(row.masks is not None for row in rows):
             part = Part.FORWARD
         else:
             part = Part.GREEDY if all(s.plain for s in sequences) else Part.DRAWN
-        held = self._rounds.replay(len(rows), part)
+        held = self._rounds.replay(len(rows), part, width)
         launch = SpecLaunch(self, rows, held, masked=part is Part.FORWARD)
         if part is not Part.FORWARD:
             launch.follow()
         return launch
 
-    def draw(self, rows: Rows[UnitRow]) -> list[bool]:
+    def draw(self, rows: Rows[UnitRow], width: int) -> list[bool]:
         """Fill the masks and enqueue the drawing half; says which columns allow nothing."""
-        width = self._inputs.width
         dead = [False] * (len(rows) * width)
         self._pinned_masks.masks.active[: len(dead)] = False
         for index, row in enumerate(rows):
@@ -85,7 +86,7 @@ class SpecLauncher:
                 self._pinned_masks.masks.active[first + place] = state is ColumnState.READY
                 dead[first + place] = state is ColumnState.DEAD_END
         self._pinned_masks.send(len(dead), self._masks)
-        self._rounds.replay(len(rows), Part.FINISH)
+        self._rounds.replay(len(rows), Part.FINISH, width)
         return dead
 
     def follow(self, rows: Rows[UnitRow], held: Held) -> tuple[Event, Coming | None]:
@@ -95,21 +96,21 @@ class SpecLauncher:
         listed, tops = None, [row.work.sequence.top for row in rows]
         if any(top is not None for top in tops):
             with torch.inference_mode():
-                tokens = self._inputs.answers(len(rows))[0]
+                tokens = self._inputs.answers(len(rows), held.width)[0]
                 made = self._ops.logprobs(held.logits, tokens, max(top or 0 for top in tops))
             listed = fetch([made.chosen, made.top_ids, made.top_values], self._lane)
         self._inputs.fetch()
         return self._lane.record(), listed
 
-    def answer(self, count: int) -> Answer:
-        return self._inputs.answer(count)
+    def answer(self, count: int, width: int) -> Answer:
+        return self._inputs.answer(count, width)
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
         """Enqueue the states after so many rows of each, into the slots the works leave them in."""
         rows = []
         for work, count in zip(works, counts, strict=True):
             assert work.verified is not None
-            last = work.verified.place * self._inputs.width + count - 1
+            last = work.verified.place + count - 1
             rows.append((work.source_slot, work.target_slot, count, last))
         self._inputs.send_fold(rows)
         self._rounds.replay_fold(len(rows))
@@ -146,7 +147,7 @@ class SpecLaunch(SingleUse):
     def finish(self) -> None:
         """Fill the masks and enqueue what they hold up; later calls do nothing."""
         if self._coming is None:
-            self._dead = self._launcher.draw(self._rows)
+            self._dead = self._launcher.draw(self._rows, self._held.width)
             self.follow()
 
     def collect(self) -> PendingBatch:
@@ -157,15 +158,16 @@ class SpecLaunch(SingleUse):
         began = time.perf_counter()
         self._coming[0].wait()
         ended = time.perf_counter()
-        answer = self._launcher.answer(len(self._rows))
+        width = self._held.width
+        answer = self._launcher.answer(len(self._rows), width)
         listed = self._listed(answer)
         rows = []
         for index, row in enumerate(self._rows):
             work, judged = row.work, self._judged(index, answer, listed)
             whole = len(judged.token_ids) == answer.accepted[index] + 1
             drafts = tuple(answer.drafts[index]) if whole else ()
-            left = work.sequence.remaining - len(judged.token_ids) - 1
-            work.verified, work.proposed = Verified(place=index), drafts[: max(0, left)]
+            useful = work.sequence.useful_drafts(len(judged.token_ids))
+            work.verified, work.proposed = Verified(place=index * width), drafts[:useful]
             rows.append(
                 PendingRow(
                     sequence=row.handle,
@@ -217,4 +219,5 @@ def _words(work: RowWork) -> RowWords:
         target=work.target_slot,
         lane=sequence.row,
         remaining=sequence.remaining,
+        most=sequence.useful_drafts(1),
     )

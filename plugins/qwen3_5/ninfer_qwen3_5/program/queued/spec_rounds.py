@@ -34,8 +34,10 @@ class Ran:
 
 @dataclass(slots=True)
 class Held:
-    """Filled when a body is captured; on a device that replays by calling, at each call."""
+    """Filled when a body is captured; on a device that replays by calling, at each call. ``width``
+    is that of its rows."""
 
+    width: int
     ran: Ran | None = None
 
     @property
@@ -45,8 +47,8 @@ class Held:
 
 
 class SpecRounds:
-    """Bodies over fixed tensors, and one graph of each part for every number of rows. All rows are
-    K + 1 wide; shorter ones are padded."""
+    """Bodies over fixed tensors, and one graph of each part for every number of rows, twice: K + 1
+    wide, shorter rows padded; and one wide, for rounds that verify no draft and make none."""
 
     def __init__(
         self,
@@ -72,7 +74,8 @@ class SpecRounds:
         self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
-        self._graphs: dict[tuple[int, Part], tuple[Graph, Held]] = {}
+        self.widths = (1, inputs.width)
+        self._graphs: dict[tuple[int, Part, int], tuple[Graph, Held]] = {}
         self._folds: dict[int, Graph] = {}
 
     @staticmethod
@@ -87,15 +90,16 @@ class SpecRounds:
     def capture(self, device: Device, lane: Lane) -> None:
         """Capture everything, the largest count first. Each body has run before."""
         for count in reversed(self.counts):
-            forward = Held()
-            for part in Part:
-                held = forward if part in (Part.FORWARD, Part.FINISH) else Held()
-                body = partial(self.run, count, part, held)
-                self._graphs[count, part] = device.capture(body, lane), held
+            for width in self.widths:
+                forward = Held(width)
+                for part in Part:
+                    held = forward if part in (Part.FORWARD, Part.FINISH) else Held(width)
+                    body = partial(self.run, count, part, held)
+                    self._graphs[count, part, width] = device.capture(body, lane), held
             self._folds[count] = device.capture(partial(self.run_fold, count), lane)
 
-    def replay(self, count: int, part: Part) -> Held:
-        graph, held = self._graphs[count, part]
+    def replay(self, count: int, part: Part, width: int) -> Held:
+        graph, held = self._graphs[count, part, width]
         graph.replay()
         return held
 
@@ -107,9 +111,9 @@ class SpecRounds:
         import torch
 
         with torch.inference_mode():
-            rows = self._inputs.rows(count)
+            rows = self._inputs.rows(count, held.width)
             if part is not Part.FINISH:
-                held.ran = self._forward(rows, count)
+                held.ran = self._forward(rows, count, held.width)
             if part is not Part.FORWARD:
                 assert held.ran is not None
                 self._finish(rows, count, held.ran, part)
@@ -125,12 +129,12 @@ class SpecRounds:
             last = self._hidden.index_select(0, rows.last.long())
             self._drafter.hidden.index_copy_(0, targets, last)
 
-    def _forward(self, rows: SpecRows, count: int) -> Ran:
-        model, width = self._model, self._inputs.width
+    def _forward(self, rows: SpecRows, count: int, width: int) -> Ran:
+        model = self._model
         paged = PagedRows(
             self._lanes.tables.block_tables, rows.lanes, rows.starts, rows.live, width
         )
-        places = (rows.starts + rows.deltas).unsqueeze(1) + self._columns
+        places = (rows.starts + rows.deltas).unsqueeze(1) + self._columns[:width]
         place = model.place(paged, places.flatten().expand(3, -1).contiguous())
         slots = rows.slots.long()
         stream = model.forward(rows.ids, VerifyRoute(model.ops, place, slots, slots), self._state)
@@ -139,14 +143,14 @@ class SpecRounds:
         return Ran(model.logits(stream), hidden, place, slots)
 
     def _finish(self, rows: SpecRows, count: int, ran: Ran, part: Part) -> None:
-        width = self._inputs.width
+        width = ran.place.rows.width
         tokens, broken = self._draw(rows, count, ran.logits, part)
         drafts = rows.ids.view(count, width)[:, 1:]
         drawn = tokens.view(count, width)
-        same = (drawn[:, :-1] == drafts) & (self._columns[1:] < rows.live.unsqueeze(1))
+        same = (drawn[:, :-1] == drafts) & (self._columns[1:width] < rows.live.unsqueeze(1))
         accepted = same.int().cumprod(1).sum(1).int()
         for target, made in zip(
-            self._inputs.answers(count),
+            self._inputs.answers(count, width),
             (tokens, broken.int(), accepted, self._propose(rows, count, ran, drawn, accepted)),
             strict=True,
         ):
@@ -156,7 +160,7 @@ class SpecRounds:
         self, rows: SpecRows, count: int, logits: Tensor, part: Part
     ) -> tuple[Tensor, Tensor]:
         """What each row takes, as plain decoding would, i32[B * W], and whether it is broken."""
-        model, lanes, width = self._model, self._lanes, self._inputs.width
+        model, lanes, width = self._model, self._lanes, logits.shape[0] // count
         if part is Part.GREEDY:
             drawn = model.ops.argmax_rows(logits, model.addressable)
             return drawn.tokens, drawn.broken
@@ -164,7 +168,7 @@ class SpecRounds:
         settings = SamplingRows(
             *(getattr(lanes.settings, f.name).index_select(0, at) for f in fields(SamplingRows))
         )
-        positions = (rows.starts.unsqueeze(1) + (1 + self._columns)).flatten()
+        positions = (rows.starts.unsqueeze(1) + (1 + self._columns[:width])).flatten()
         masks = None
         if part is Part.FINISH:
             taken = count * width
@@ -179,17 +183,19 @@ class SpecRounds:
     def _propose(
         self, rows: SpecRows, count: int, ran: Ran, drawn: Tensor, accepted: Tensor
     ) -> Tensor:
-        """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where the
-        budget has no use for a draft nothing is stored for it."""
-        at = accepted.long()
+        """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where there
+        is no use for a draft nothing is stored for it. A round one row wide makes none."""
+        at, width = accepted.long(), ran.place.rows.width
         self._drafter.after_rows(rows.ids, ran.hidden, ran.place, ran.slots)
+        if width == 1:
+            return drawn[:, 1:]
         ids = drawn.gather(1, at.unsqueeze(1)).flatten()
         index = at.view(-1, 1, 1).expand(-1, 1, ran.hidden.shape[1])
-        hidden = ran.hidden.view(count, self._inputs.width, -1).gather(1, index).squeeze(1)
+        hidden = ran.hidden.view(count, width, -1).gather(1, index).squeeze(1)
         starts, left = rows.starts + accepted + 1, rows.remaining - accepted - 2
         columns = []
         for step in range(self._drafter.tokens):
-            live = (left > step).int()
+            live = ((left > step) & (rows.most > step)).int()
             paged = PagedRows(ran.place.rows.block_tables, rows.lanes, starts + step, live, 1)
             place = (paged.starts + rows.deltas).expand(3, -1).contiguous()
             columns.append((paged, place))
