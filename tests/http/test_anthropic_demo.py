@@ -182,10 +182,23 @@ def test_a_marked_prompt_is_found_again(client):
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "f"}])
-def test_a_demand_is_refused_without_a_grammar(client, choice):
+def test_a_demanded_call_comes(client, choice):
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}}
+    tools = [{"name": "f", "input_schema": schema | {"required": ["n"]}}]
+    alone = choice | {"disable_parallel_tool_use": True}
+    done = client.messages.create(messages=[SUM], tools=tools, tool_choice=alone, **GREEDY)
+    (block,) = done.content
+    assert (block.type, block.name, done.stop_reason) == ("tool_use", "f", "tool_use")
+    assert list(block.input) == ["n"]
+    assert block.input["n"] <= 9
+
+
+def test_an_unknown_name_is_refused(client):
     tools = [{"name": "f", "input_schema": {"type": "object"}}]
     with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
-        client.messages.create(messages=[SUM], tools=tools, tool_choice=choice, **GREEDY)
+        client.messages.create(
+            messages=[SUM], tools=tools, tool_choice={"type": "tool", "name": "g"}, **GREEDY
+        )
 
 
 def test_a_prompt_that_is_too_long_is_said(client):

@@ -19,6 +19,10 @@ WEATHER = {
         "required": ["city"],
     },
 }
+STRICT = WEATHER | {
+    "strict": True,
+    "parameters": WEATHER["parameters"] | {"additionalProperties": False},
+}
 THINK = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
@@ -105,15 +109,24 @@ def test_an_effort_that_the_template_does_not_read_is_refused_by_its_name(client
     assert refused.value.param == "reasoning.effort"
 
 
-def test_constraints_are_refused_until_there_is_a_grammar(client):
-    for fields, param in (
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
-        ({"tools": [WEATHER], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [WEATHER | {"strict": True}]}, "tools[0].strict"),
+def test_forms_and_demanded_calls_are_kept(client):
+    done = create(client, input=SUM, text={"format": {"type": "json_object"}}, temperature=1.5)
+    assert done.status == "incomplete" or isinstance(json.loads(done.output_text), dict)
+    for fields in (
+        {"tools": [WEATHER], "tool_choice": "required"},
+        {"tools": [STRICT], "tool_choice": {"type": "function", "name": "get_weather"}},
     ):
-        with pytest.raises(openai.BadRequestError) as refused:
-            create(client, input=SUM, **fields)
-        assert refused.value.param == param
+        (call,) = create(client, input=SUM, parallel_tool_calls=False, **fields).output
+        assert (call.type, call.name) == ("function_call", "get_weather")
+        assert list(json.loads(call.arguments)) == ["city"]
+
+
+def test_a_strict_tool_that_cannot_be_enforced_is_refused_by_its_place(client):
+    dates = {"city": {"type": "string", "format": "date"}}
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(client, input=SUM, tools=[STRICT | {"parameters": {"properties": dates}}])
+    assert refused.value.param == "tools[0].parameters"
+    assert "/properties/city/format" in refused.value.message
 
 
 def test_the_asynchronous_client(demo):
