@@ -194,36 +194,46 @@ class Presser:
 
 
 class Copies:
-    """Times what the transfers enqueue on their lanes, once the compute lane lets them begin."""
+    """Times each transfer on its lane, from the first part on, which the compute lane let begin, to
+    the end of the last."""
 
     def __init__(self, transfers: Any) -> None:
         self._transfers = transfers
-        self._inner = transfers._enqueue
-        self._marks: dict[str, list[tuple[int, Any, Any]]] = {way: [] for way in WAYS}
-        transfers._enqueue = self._timed
+        self._start, self._enqueue = transfers._start, transfers._enqueue
+        self._marks: dict[str, list[list[tuple[int, Any, Any]]]] = {way: [] for way in WAYS}
+        transfers._start, transfers._enqueue = self._started, self._timed
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest copy so far: a whole context with its state."""
-        return max(size for marks in self._marks.values() for size, _, _ in marks)
+        """Bytes of the largest transfer so far: a whole context with its state."""
+        return max(size for size, _ in self._timings(*WAYS))
 
     def rate(self, way: str) -> float:
-        """Bytes per second, the median over copies of at least half the largest."""
-        rates = [
-            size / seconds_between(start, end)
-            for size, start, end in self._marks[way]
-            if 2 * size >= self.largest
-        ]
+        """Bytes per second, the median over transfers of at least half the largest."""
+        rates = [size / took for size, took in self._timings(way) if 2 * size >= self.largest]
         return statistics.median(rates) if rates else 0.0
 
-    def _timed(self, way: Any, with_state: bool, moves: Any) -> None:
+    def _timings(self, *ways: str) -> list[tuple[int, float]]:
+        """Bytes and seconds of each transfer."""
+        return [
+            (sum(size for size, _, _ in parts), seconds_between(parts[0][1], parts[-1][2]))
+            for way in ways
+            for parts in self._marks[way]
+        ]
+
+    def _started(self, way: Any, *given: Any) -> Any:
+        self._of(way).append([])
+        return self._start(way, *given)
+
+    def _timed(self, way: Any, state: Any, pages: Any) -> None:
         transfers = self._transfers
-        pages = len(moves) - with_state
-        size = pages * transfers.page_bytes + with_state * transfers.slot_bytes
+        size = len(pages) * transfers.page_bytes + len(state) * transfers.slot_bytes
         start = mark(way.lane)
-        self._inner(way, with_state, moves)
-        name = "out" if way.lane is transfers.lane_out else "in"
-        self._marks[name].append((size, start, mark(way.lane)))
+        self._enqueue(way, state, pages)
+        self._of(way)[-1].append((size, start, mark(way.lane)))
+
+    def _of(self, way: Any) -> list[list[tuple[int, Any, Any]]]:
+        return self._marks["out" if way.lane is self._transfers.lane_out else "in"]
 
 
 def plain_rates(transfers: Any, size: int) -> dict[str, float]:
