@@ -68,6 +68,15 @@ def test_a_row_that_lies_elsewhere_begins_a_run():
     )
 
 
+def test_no_run_leaves_an_allocation():
+    """Even where the next one lies as if it belonged to it."""
+    base = torch.zeros(8192, dtype=torch.uint8)
+    other = torch.from_numpy(base.numpy()[1408:])
+    assert other.data_ptr() == base.data_ptr() + 1408
+    runs = unit_planes([cut(base, 0, 128), cut(base, 704, 128), cut(other, 0, 128)]).runs
+    assert runs == (Run(0, 0, 128, 2, 704, 128), Run(1408, 256, 128, 1, 128, 128))
+
+
 def test_history_and_recurrent_state_make_a_run_each_and_the_last_row_its_own():
     history, recurrent = torch.zeros(3, UNITS, 48), torch.zeros(3, UNITS, 256)
     hidden = torch.zeros(UNITS, 16)

@@ -50,13 +50,16 @@ def image_bytes(planes: Sequence[Tensor]) -> int:
 
 
 def unit_planes(planes: Sequence[Tensor]) -> UnitPlanes:
-    """The planes with their runs. Raises OpError for planes that no op moves."""
-    rows: list[Run] = []
+    """The planes with their runs, none of which leaves one allocation. Raises OpError for planes
+    that no op moves."""
+    rows: list[_Row] = []
     place = 0
     for index, plane in enumerate(planes):
         size = _row_bytes(plane)
         _check(index, plane, planes[0], size)
-        rows.append(Run(plane.data_ptr() - planes[0].data_ptr(), place, size, 1, size, size))
+        start = plane.data_ptr() - planes[0].data_ptr()
+        owner = plane.untyped_storage().data_ptr()
+        rows.append((Run(start, place, size, 1, size, size), owner))
         place += size
     periods = range(1, _MOST_KINDS + 1)
     return UnitPlanes(tuple(planes), min((_runs(rows, p) for p in periods), key=len))
@@ -64,6 +67,9 @@ def unit_planes(planes: Sequence[Tensor]) -> UnitPlanes:
 
 _MOST_KINDS = 4
 """Planes of a layer: keys, values, and scales of both."""
+
+_Row = tuple[Run, int]
+"""A run of one row, and the address of the allocation that it lies in."""
 
 
 def _check(index: int, plane: Tensor, first: Tensor, size: int) -> None:
@@ -79,16 +85,16 @@ def _check(index: int, plane: Tensor, first: Tensor, size: int) -> None:
         )
 
 
-def _runs(rows: Sequence[Run], period: int) -> tuple[Run, ...]:
+def _runs(rows: Sequence[_Row], period: int) -> tuple[Run, ...]:
     """Runs of every ``period``-th row."""
     runs: list[Run] = []
     for first in range(min(period, len(rows))):
-        run = rows[first]
-        for row in rows[first + period :: period]:
-            longer = _joined(run, row)
+        run, owner = rows[first]
+        for row, its in rows[first + period :: period]:
+            longer = _joined(run, row) if its == owner else None
             if longer is None:
                 runs.append(run)
-            run = longer or row
+            run, owner = longer or row, its
         runs.append(run)
     return tuple(runs)
 
