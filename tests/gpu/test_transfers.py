@@ -11,6 +11,7 @@ from ninfer_core import Engine
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.device import strided
 from ninfer_core.device.base import LaneRole
 from ninfer_core.ops.contracts.values import KvCache
 from ninfer_core.store.host_arena import HostArena
@@ -32,17 +33,18 @@ class World:
         where = device.torch_device
         history = torch.randn(LAYERS, SLOTS, 3, 2048, device=where).bfloat16()
         recurrent = torch.randn(LAYERS, SLOTS, 8, 128, 128, device=where)
-        caches = tuple(
-            KvCache(
-                "int8",
-                *(
-                    torch.randint(-128, 128, (PAGES, 64, 2, 128), device=where, dtype=torch.int8)
-                    for _ in range(2)
-                ),
-                *(torch.rand(PAGES, 64, 2, 2, device=where) for _ in range(2)),
-            )
-            for _ in range(4)
-        )
+        kv = device.arena("kv", LAYERS * PAGES * 64 * 2 * (128 + 8) + (1 << 20))
+
+        def plane(name: str, fill: torch.Tensor) -> torch.Tensor:
+            return kv.take(name, fill.shape, fill.dtype).copy_(fill)
+
+        def cache(layer: int) -> KvCache:
+            heads = [torch.randint(-128, 128, (PAGES, 64, 2, 128), dtype=torch.int8) for _ in "kv"]
+            scales = [torch.rand(PAGES, 64, 2, 2) for _ in "kv"]
+            filled = enumerate([*heads, *scales])
+            return KvCache("int8", *(plane(f"{layer}.{which}", fill) for which, fill in filled))
+
+        caches = tuple(cache(layer) for layer in range(4))
         self.device = device
         self.state = ModelState(caches, GdnState(history, recurrent))
         self.compute = device.lane(LaneRole.COMPUTE)
@@ -71,7 +73,11 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_what_was_saved_comes_back_elsewhere(world) -> None:
+@pytest.mark.parametrize("pitch", [strided.MOST_PITCH, 1 << 20])
+def test_what_was_saved_comes_back_elsewhere(world, monkeypatch, pitch) -> None:
+    """Also by copies of layers, which planes far from each other need."""
+    assert [len(units.runs) for units in (world.transfers._pages, world.transfers._slots)] == [4, 2]
+    monkeypatch.setattr(strided, "MOST_PITCH", pitch)
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(PAGES, generator=generator).tolist()
     source, target = order[:MOST], order[MOST : 2 * MOST]
