@@ -158,7 +158,7 @@ def blank(case: Case, count: int) -> Operands:
 
 
 def use(tile: Tile) -> None:
-    tiles.choose = lambda *shape: tile
+    tiles.choose = lambda *shape: tiles.held(tile, *shape)
 
 
 def operands_of(case: Case, weight: WeightMatrix) -> Operands:

@@ -127,7 +127,9 @@ def product(
         after.scale, out, after.scaled, after.squares, partials, counters,
         x.shape[0], out_rows, live_rows, weight.columns, x.shape[1],
         codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1, parts, eps,
-        warps=tile.warps, stages=tile.stages, dependent=True,
+        # Four-bit products are not bound by memory: begun early, where there is room first, they
+        # would not be spread evenly.
+        warps=tile.warps, stages=tile.stages, dependent=kind != "q4",
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,

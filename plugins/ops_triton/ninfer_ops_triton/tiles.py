@@ -8,13 +8,19 @@ split into make the bits of a result.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.launch import capability, cdiv, multiprocessors
+
+BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
+"""Of a weight, in each format; four bits and a scale of 16 for each group of 64."""
+
+HELD_BYTES = 20 << 20
+"""From this size on a product holds its dependents back."""
 
 MOST_ROWS = 32
 """Activation rows of one program."""
@@ -43,7 +49,7 @@ class Tile:
     ahead: int = 0
     early: bool = True
     registers: int | None = None
-    hold: bool = True
+    hold: bool = False
 
     def __post_init__(self) -> None:
         powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)
@@ -70,7 +76,15 @@ def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
     residual), ``norm``, ``swiglu`` (``rows`` counts one half) or ``head``; ``kind`` is a value of
     :data:`ninfer_ops_triton.weights.KINDS`."""
     measured = _table().get(table_key(fusion, kind, rows, columns, capability()))
-    return Tile(**measured) if measured else by_rule(fusion, rows, columns)
+    tile = Tile(**measured) if measured else by_rule(fusion, rows, columns)
+    return held(tile, fusion, kind, rows, columns)
+
+
+def held(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
+    """The tile with ``hold`` as it pays: rounds of large weights gain by it, those of small ones,
+    which are over sooner than the next kernel is there, lose."""
+    stored = rows * (2 if fusion == "swiglu" else 1)
+    return replace(tile, hold=stored * columns * BYTES[kind] >= HELD_BYTES)
 
 
 def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:
