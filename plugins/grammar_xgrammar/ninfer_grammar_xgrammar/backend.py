@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 256 << 20
 COLD_COMPILES = 2
-COMPILE_SECONDS = 2.5
+COMPILE_SECONDS = 3.5
 """How long a request waits for its own compile; what was begun goes on, for whoever asks next."""
+OWN_SECONDS = 60.0
+"""The same for a part in which the request has no say but names, so that its size is known."""
 LOWERED = 64
 """Parts that are kept as grammars."""
 
@@ -128,11 +130,12 @@ class XGrammarCompiler:
                 flight = self._flights[key] = Future()
         if not begun:
             self._begin(key, part, flight)
+        seconds = COMPILE_SECONDS if _asked_for(part) else OWN_SECONDS
         try:
-            return flight.result(COMPILE_SECONDS)
+            return flight.result(seconds)
         except FutureTimeout:
             raise InvalidSchema(
-                f"{part.get('param', 'response_format')} takes longer than {COMPILE_SECONDS:g} "
+                f"{part.get('param', 'response_format')} takes longer than {seconds:g} "
                 "seconds to compile; simplify it, or try again when it is done",
                 param=part.get("param", "response_format"),
                 code="unsupported_json_schema",
@@ -187,6 +190,14 @@ class XGrammarCompiler:
             flight.set_result(result)
         else:
             flight.set_exception(error or EngineFailure("a compile gave nothing"))
+
+
+def _asked_for(part: dict[str, Any]) -> bool:
+    """Whether a schema, an expression or a grammar of the request stands in ``part``."""
+    items = [*part.get("items", ()), *([part["item"]] if "item" in part else ())]
+    own = part["kind"] in ("text", "seq", "alt", "optional", "loop", "json_object")
+    loose = part["kind"] == "members" and part["enforce"] is False
+    return not (own or loose) or any(map(_asked_for, items))
 
 
 def _key(part: dict[str, Any]) -> str:

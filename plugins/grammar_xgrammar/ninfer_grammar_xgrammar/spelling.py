@@ -27,7 +27,7 @@ _SHORT = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t"
 
 class Form(enum.Enum):
     """JSON: within the quotes of a JSON string. PLAIN: as it is. TAGGED: as it is, in front of a
-    closing tag: without ``<``."""
+    closing tag on a line of its own: without ``<`` and line breaks."""
 
     JSON = "json"
     PLAIN = "plain"
@@ -117,7 +117,7 @@ def _loop(ranges: Ranges, form: Form) -> Node:
 def _reserved(form: Form) -> Ranges:
     if form is Form.JSON:
         return _ESCAPED
-    return charset.of("<") if form is Form.TAGGED else ()
+    return charset.of("<\n") if form is Form.TAGGED else ()
 
 
 def _chars(ranges: Ranges, form: Form) -> Node:
