@@ -109,6 +109,17 @@ SHARE = [
     ({"dependentRequired": {"x": ["y"]}}, ['{"x":1,"y":2}', '{"y":1}', "3"], ['{"x":1}']),
     ({"anyOf": [{"type": "null"}, {"minimum": 5}]}, ["null", "5", '"a"'], ["4"]),
     ({"oneOf": [{"minimum": 5}, {"type": "integer"}]}, ["4", "5.5"], ["6", "4.5"]),
+    (
+        {
+            "type": "object",
+            "oneOf": [
+                {"properties": {"k": {"const": k}, "v": {"const": [k]}}, "required": ["k", "v"]}
+                for k in ("a", "b")
+            ],
+        },
+        ['{"k":"b","v":["b"]}'],
+        ['{"k":"b","v":["a"]}', "1"],
+    ),
     ({"not": {"type": "object", "required": ["a"]}}, ["1", '{"b":1}'], ['{"a":1}']),
     ({"if": {"const": 1}, "then": False, "else": {"type": "integer"}}, ["2"], ["1", '"a"']),
     ({"$defs": {"n": {"type": "null"}}, "items": {"$ref": "#/$defs/n"}}, ["[null]"], ["[1]"]),

@@ -60,7 +60,8 @@ def _one_of(self: Lowering, schema: Schema, pointer: str) -> tuple[Term, ...]:
     """The branches as they are where no two have a value in common; else each without the others,
     where their opposites can be written down."""
     nodes, at = _branches(self, schema, pointer, "oneOf"), below(pointer, "oneOf")
-    terms = [self.node(node) for node in nodes]
+    typed = self.typed(schema, pointer)
+    terms = [self.meet(typed, self.node(node), at) for node in nodes]
     result = []
     for index, mine in enumerate(terms):
         for other, theirs in enumerate(terms):

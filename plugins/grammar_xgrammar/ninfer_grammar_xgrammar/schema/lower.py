@@ -98,7 +98,7 @@ class Lowering:
         if not isinstance(schema, Mapping):
             self.document.fail("invalid", node.pointer, "must be a schema: an object or a boolean")
         keywords.check_known(self.document, schema, node.pointer)
-        terms = self._typed(schema, node.pointer)
+        terms = self.typed(schema, node.pointer)
         for name, lowered in keywords.LOCAL.items():
             if name in schema:
                 at = below(node.pointer, name)
@@ -110,7 +110,8 @@ class Lowering:
                 terms = self.meet(terms, branches, below(node.pointer, name))
         return applied.unevaluated(self, schema, node.pointer, terms)
 
-    def _typed(self, schema: Mapping[str, Any], pointer: str) -> tuple[Term, ...]:
+    def typed(self, schema: Mapping[str, Any], pointer: str) -> tuple[Term, ...]:
+        """Values of the types that ``schema`` itself names."""
         if "type" not in schema:
             return ANY_TERMS
         given = schema["type"]
