@@ -226,10 +226,10 @@ class FakeExecution:
     def _consume(self, pending: PendingBatch) -> list[FakeRow]:
         pending.consume()
         self.pending.remove(pending)
-        for row in pending.detail:
-            row.settled = True
         rows = pending.detail
         assert isinstance(rows, list)
+        for row in rows:
+            row.settled = True
         return rows
 
     def settle(self, row: FakeRow, out: PendingRow, decision: RowDecision) -> None:

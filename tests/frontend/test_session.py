@@ -286,8 +286,7 @@ def test_a_matcher_moves_with_commits_alone(opened, artifact, frontend):
     constrained = opened(artifact, grammar_backend=lambda vocabulary: compiler)
     prepared = constrained.prepare(PromptInput(text="a"))
     output = constrained.open_output(prepared, GenerationOptions(), object())
-    dropped = output.preview(OutputSpan(token_ids=(ids[0],)))
-    assert dropped.accepted == 1
+    assert output.preview(OutputSpan(token_ids=(ids[0],))).accepted == 1
     masks = output.masks()
     assert masks.fill((), None) == 0
     output.commit(output.preview(OutputSpan(token_ids=tuple(ids[:2]))))

@@ -259,39 +259,6 @@ def test_more_than_four_marks_are_refused(server):
     assert (reply.status, reply.error["param"]) == (400, "messages")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "kind", "value"),
-    [
-        ({"regex": "a+"}, "regex", "a+"),
-        ({"choice": ["a", "b"]}, "choice", ["a", "b"]),
-        ({"json": {"type": "object"}}, "json_schema", {"type": "object"}),
-        ({"json_object": True}, "json_object", None),
-        ({"grammar": "root ::= 'a'"}, "grammar", "root ::= 'a'"),
-    ],
-)
-def test_structured_outputs_reach_an_engine_that_serves_them(
-    server, monkeypatch, wanted, kind, value
-):
-    monkeypatch.setattr("ninfer_core.testing.scripted_engine._refuse_constraints", lambda _: None)
-    assert server.chat(structured_outputs=wanted).status == 200
-    form = asked(server)[0].response_format
-    assert (form.kind, form.value) == (kind, value)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"response_format": {"type": "json_object"}},
-        {"tools": TOOLS, "tool_choice": "required"},
-        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}},
-    ],
-)
-def test_constraints_reach_an_engine_that_serves_them(server, monkeypatch, fields):
-    assert server.chat(**fields).status == 400
-    monkeypatch.setattr("ninfer_core.testing.scripted_engine._refuse_constraints", lambda _: None)
-    assert server.chat(**fields).status == 200
-
-
 def test_a_strict_server_refuses_what_others_warn_of(serve):
     server = serve(settings=ServerSettings(drain=0.0, strict=True), max_context=64)
     assert server.chat().status == 200

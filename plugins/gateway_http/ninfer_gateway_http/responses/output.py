@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ Rows = Callable[[Sequence[TokenLogprobs]], list[Item]]
 """Log-probabilities as the wire has them."""
 
 
-class _Open:
+class _Open(ABC):
     """An item that still grows. Events lack their sequence numbers."""
 
     def __init__(self, item: Item, index: int) -> None:
@@ -27,8 +28,9 @@ class _Open:
     def text(self) -> str:
         return "".join(self._pieces)
 
+    @abstractmethod
     def snapshot(self, status: str) -> Item:
-        raise NotImplementedError
+        """The item as it stands."""
 
     def begin(self) -> Iterator[Event]:
         yield self._whole("response.output_item.added", "in_progress")
