@@ -76,8 +76,9 @@ class EngineCore:
         self.queue = queue = TicketQueue(reach=lanes)
         self.resources = resources = ResourceManager(program, policy, metrics)
         self.endings = endings = Endings(
-            program, scheduler, queue, resources, transitions, events, metrics, clock, self._ended
-        )
+            program, scheduler, queue, resources, transitions, events, metrics, clock, self._ended,
+            lifecycle.released,
+        )  # fmt: skip
         self.contexts = contexts = ContextDriver(
             program, scheduler, queue, resources, transitions, events, endings, metrics, clock
         )
@@ -226,7 +227,7 @@ class EngineCore:
         return self.intake.seconds_to_deadline()
 
     def _ended(self, record: RequestRecord) -> None:
-        self.intake.forget(record)
+        self.intake.forget(record, holding=record.flying > 0)
 
     def _shut(self, state: AvailabilityState, failure: EngineFailure | None) -> None:
         """Refuse what comes, release what is held, then complete every response."""
@@ -238,6 +239,8 @@ class EngineCore:
         self.cleanup.complete([*ended, *records], failure)
         for record in records:
             self.intake.forget(record)
+        for _ in ended:
+            self.lifecycle.released()
         while (message := self.lifecycle.take()) is not None:
             self.cleanup.refuse(message, failure)
             if isinstance(message, Submit):

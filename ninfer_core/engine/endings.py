@@ -24,7 +24,8 @@ class Endings:
 
     ``revoke`` asks the open context transaction of a request to undo itself; the request then
     ends from where that leaves it. ``capturing`` says whether that transaction is its capture.
-    ``on_end`` hears of every end, after it was published.
+    ``on_end`` hears of every end, after it was published; ``on_late_release`` of the release of
+    what a request held longer than that.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Endings:
         metrics: Metrics,
         clock: Callable[[], float],
         on_end: Callable[[RequestRecord], None],
+        on_late_release: Callable[[], None],
     ) -> None:
         self._program = program
         self._scheduler = scheduler
@@ -48,6 +50,7 @@ class Endings:
         self._metrics = metrics
         self._clock = clock
         self._on_end = on_end
+        self._on_late_release = on_late_release
         self._requested: deque[RequestRecord] = deque()
         self._finished: deque[RequestRecord] = deque()
         self.revoke: Callable[[RequestRecord], None]
@@ -117,6 +120,7 @@ class Endings:
         self._events.changed()
         if record.response.done:
             self._transitions.move(record, RequestState.ENDED)
+            self._on_late_release()
         else:
             self._publish_end(record)
 

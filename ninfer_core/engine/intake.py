@@ -53,10 +53,10 @@ class Intake:
         at = self._deadlines.next_at()
         return None if at is None else max(0.0, at - self._clock())
 
-    def forget(self, record: RequestRecord) -> None:
-        """``record`` has its end."""
+    def forget(self, record: RequestRecord, *, holding: bool = False) -> None:
+        """``record`` has its end. ``holding``: the lifecycle hears later of its release."""
         self.open.pop(record.ticket, None)
-        self._lifecycle.ended()
+        self._lifecycle.ended(holding=holding)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Submit):

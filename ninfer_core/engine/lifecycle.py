@@ -59,7 +59,8 @@ _OPEN = frozenset({AvailabilityState.READY, AvailabilityState.DRAINING})
 
 
 class Lifecycle:
-    """Availability, the worker's inbox, and the number of requests without an end.
+    """Availability, the worker's inbox, the number of requests without an end, and of those that
+    have theirs and hold room until a round launched ahead of it is settled.
 
     A request enters the inbox only while the engine is ready, under the lock that :meth:`shut`
     takes, so that none can slip in behind the last look. The inbox itself is a
@@ -73,6 +74,7 @@ class Lifecycle:
         self._availability = Availability(AvailabilityState.STARTING)
         self._serves = False
         self._open = 0
+        self._holding = 0
 
     @property
     def open_requests(self) -> int:
@@ -139,15 +141,24 @@ class Lifecycle:
         """Needs no lock and never fails; lost only on a worker that has ended everything."""
         self._inbox.put(message)
 
-    def ended(self) -> None:
+    def ended(self, *, holding: bool = False) -> None:
+        """A request has its end. ``holding``: what it holds is released later, which
+        :meth:`released` tells."""
         with self._changed:
             self._open -= 1
+            self._holding += holding
+            self._changed.notify_all()
+
+    def released(self) -> None:
+        """A request that ended while it held room holds nothing any more."""
+        with self._changed:
+            self._holding -= 1
             self._changed.notify_all()
 
     def wait_quiet(self, timeout: float | None) -> bool:
-        """Wait until every request has its end, or the engine is gone."""
+        """Wait until every request has its end and holds nothing, or the engine is gone."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._open == 0, timeout)
+            return self._changed.wait_for(lambda: self._open == self._holding == 0, timeout)
 
     def take(self) -> Message | None:
         """The next message, None when there is none now. Worker only."""

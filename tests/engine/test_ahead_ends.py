@@ -91,6 +91,16 @@ def test_the_end_is_published_with_its_round_and_the_lane_returns_after_the_next
     assert harness.core.stats().finished == {"stop_token": 1, "output_limit": 1}
 
 
+def test_an_engine_is_quiet_once_the_last_ended_row_holds_nothing(options):
+    harness = ahead()
+    one, _ = stopping(harness, options)
+    while one.response.ends == 0:
+        harness.step()
+    harness.run_dry()
+    harness.check_released()
+    assert harness.lifecycle.wait_quiet(0.0)
+
+
 def test_an_engine_may_close_while_an_ended_row_is_in_flight(options):
     harness = ahead()
     one, _ = stopping(harness, options)
@@ -98,9 +108,11 @@ def test_an_engine_may_close_while_an_ended_row_is_in_flight(options):
         harness.step()
     assert harness.program.flying
     assert harness.lifecycle.open_requests == 0
+    assert not harness.lifecycle.wait_quiet(0.0)
     harness.core.fail(RuntimeError("fault"))
     assert harness.core.cleanup.troubles == []
     assert harness.lifecycle.open_requests == 0
+    assert harness.lifecycle.wait_quiet(0.0)
     assert one.record.state is RequestState.ENDED
     harness.check()
     harness.check_released()
