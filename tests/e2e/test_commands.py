@@ -173,8 +173,8 @@ def test_serve_clamps_and_refuses_by_name(client):
     assert any("clamped" in warning for warning in capped.warnings)
     for fields in (
         {"logit_bias": {"9999999": 5}},
-        {"response_format": {"type": "json_object"}},
-        {"n": 2},
+        {"logprobs": True, "top_logprobs": 99},
+        {"n": 0},
     ):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=model.id, messages=HELLO, **fields)

@@ -49,7 +49,7 @@ def test_the_page_asks_for_nothing_from_outside(server):
     assert reply.text.encode() == chat_page().body
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     if "NINFER_BROWSER" not in os.environ:
         if CHROMIUM is None:

@@ -53,6 +53,7 @@ def replace_device() -> None:
         ),
     ))  # fmt: skip
     launch.on_gpu = lambda: True
+    launch.driver = lambda: SimpleNamespace(prefer_shared_memory=lambda *given: None)
     launch.multiprocessors = lambda: 132
     torch.cuda.current_device = lambda: 0
     torch.cuda.set_device = lambda device: None

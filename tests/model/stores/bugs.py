@@ -30,12 +30,14 @@ def a_demotion_is_whole_before_its_copies_have_landed(patch: Patch) -> None:
 
 
 def a_failed_copy_counts_as_whole(patch: Patch) -> None:
-    real = Transfer.__init__
+    real = Transfer.done
 
-    def init(self: Any, event: Any, size: int, failure: Any, faults: Any) -> None:
-        real(self, event, size, None, faults)
+    def done(self: Any) -> bool:
+        landed = real(self)
+        self.failure = None
+        return landed
 
-    patch.setattr(Transfer, "__init__", init)
+    patch.setattr(Transfer, "done", done)
 
 
 def the_pages_of_a_save_are_numbered_from_the_wrong_end(patch: Patch) -> None:
