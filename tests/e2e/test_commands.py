@@ -173,7 +173,7 @@ def test_serve_clamps_and_refuses_by_name(client):
     assert any("clamped" in warning for warning in capped.warnings)
     for fields in (
         {"logit_bias": {"9999999": 5}},
-        {"logprobs": True, "top_logprobs": 99},
+        {"top_logprobs": 99, "logprobs": True},
         {"n": 0},
     ):
         with pytest.raises(openai.BadRequestError) as caught:
