@@ -83,7 +83,7 @@ def test_real_rows_captured(ops, device, logits):
         for row, filters in enumerate(CHOSEN):
             token = int(drawn.tokens[row])
             verdicts.check(token, raised[row], filters, row + 10 * turn, DECODE)
-    assert verdicts.close <= verdicts.seen // 2
+    assert verdicts.close <= verdicts.seen // 4
     assert not drawn.broken.any()
 
 
