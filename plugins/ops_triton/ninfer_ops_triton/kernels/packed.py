@@ -189,8 +189,10 @@ def _group_scales(
     there = pairs < out_rows
     after = pairs + 1 < out_rows
     if not EVEN_K:
-        there = there & (g < row_groups)
-        after = after & (g < row_groups)
+        # A tensor in every case: the interpreter takes no plain truth value into a mask.
+        inside = tl.full([G, 1] if G > 1 else [1], 0, tl.int32) + g < row_groups
+        there = there & inside
+        after = after & inside
     if PAIRS:
         words = tl.load(place.to(tl.pointer_type(tl.uint32)), mask=there, other=0)
     else:
