@@ -1,19 +1,21 @@
 """Conversations over kept contexts: what is read again, and whether answers stay the same.
 
-Usage: python bench/accept/conversations.py [--conversations 500] [--turns 6] [--seed 0]
-       [--device cpu] [--model demo] [--batch 20]
+Usage: python bench/accept/conversations.py [--conversations 500] [--first 0] [--turns 6]
+       [--seed 0] [--device cpu] [--model demo] [--batch 20]
 
 Each follow-up may launch the prompt rows behind the last message boundary that it shares with any
 earlier prompt and answer, and 64 more. Tokens, log-probabilities, text and calls must equal those
 of an engine that keeps nothing and splits prompts at the same places; where the adopted state went
 another way (tokens of an answer ran one by one, or chunks ended elsewhere), those of an engine that
-executes that very way from the root. Prints one JSON object.
+executes that very way from the root. Prints one JSON object; on stderr, how far it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -246,14 +248,17 @@ def judged(led: Sequence[Talk], **options: Any) -> Verdict:
 
 
 def in_batches(
-    count: int, seed: int, turns: Callable[[int], int], batch: int = BATCH, **place: Any
+    numbers: range, seed: int, turns: Callable[[int], int], batch: int = BATCH, **place: Any
 ) -> Verdict:
-    """Every batch in an engine of its own."""
+    """Conversations by number, every batch in an engine of its own."""
     whole, room = Verdict(), {"extra_state_slots": SLOTS * batch, "kv_tokens": TOKENS * batch}
-    for first in range(0, count, batch):
-        part = judged(talks(first, min(batch, count - first), seed, turns), **room, **place)
+    for first in numbers[::batch]:
+        count = min(batch, numbers.stop - first)
+        part = judged(talks(first, count, seed, turns), **room, **place)
         whole.faults += [{"batch": first, **fault} for fault in part.faults]
         whole.counts.update(part.counts)
+        done = {"conversations": [first, first + count], "requests": part.counts["requests"]}
+        print(json.dumps({**done, "faults": part.faults}), file=sys.stderr, flush=True)
         # What watches a Program is part of it: its tensors go when cycles are looked for.
         gc.collect()
     return whole
@@ -262,6 +267,7 @@ def in_batches(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="number of the first conversation")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
@@ -269,9 +275,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH, help="conversations per engine")
     args, started = parser.parse_args(), time.monotonic()
     place = {"devices": (args.device,), "model": args.model}
-    verdict = in_batches(
-        args.conversations, args.seed, lambda index: args.turns, args.batch, **place
-    )
+    numbers = range(args.first, args.first + args.conversations)
+    verdict = in_batches(numbers, args.seed, lambda index: args.turns, args.batch, **place)
     report = {"accept": "conversations", **vars(args), "kinds": list(KINDS)}
     report["seconds"] = round(time.monotonic() - started, 1)
     report |= {"counts": dict(verdict.counts), "faults": verdict.faults}
