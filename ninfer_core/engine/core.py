@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import time
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -34,6 +35,8 @@ from ninfer_core.engine.round_timings import CycleTimes, RoundTiming, RoundTimin
 from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import Transitions
 from ninfer_core.engine.units import UnitRunner
+
+_log = logging.getLogger("ninfer.engine")
 
 _TRANSACTION_POLL = 0.001
 """Seconds between two looks at a context transaction that nothing else runs beside."""
@@ -155,6 +158,7 @@ class EngineCore:
         if isinstance(error, EngineFailure):
             failure = EngineFailure(error.message)
         failure.__cause__ = error
+        _log.critical("the engine failed and ends every request", exc_info=failure)
         self._shut(AvailabilityState.FAILED, failure)
 
     def stats(self) -> EngineStats:

@@ -128,7 +128,7 @@ class Ingress:
             session=session,
             response=response,
             watch=Stopwatch(submitted=started, prepared=now),
-            notes=(*limit.notes, *notes),
+            notes=(*limit.notes, *_min_notes(options, limit), *notes),
             queue_deadline=queue_deadline,
             deadline=None if options.deadline is None else started + options.deadline,
             immediate=limit.tokens == 0 and options.prompt_logprobs is None,
@@ -189,11 +189,19 @@ def needs_no_model(options: GenerationOptions) -> bool:
     return options.max_new_tokens == 0 and options.prompt_logprobs is None
 
 
+def _min_notes(options: GenerationOptions, limit: OutputLimit) -> tuple[str, ...]:
+    asked = options.min_tokens
+    if asked <= limit.tokens:
+        return ()
+    return (f"min_tokens {asked} was clamped to {limit.tokens}, what the context has left",)
+
+
 def _rules(options: GenerationOptions, limit: OutputLimit, session: OutputSession) -> OutputRules:
+    """Both counts lie within the context, whatever was asked for: the Program reckons in int32."""
     stops = session.stop_token_ids
     return OutputRules(
         max_new_tokens=limit.tokens,
-        min_tokens=options.min_tokens,
+        min_tokens=min(options.min_tokens, limit.tokens),
         stop_token_ids=stops,
         suppressed_until_min=stops if options.min_tokens else frozenset(),
         logprobs=options.logprobs,
