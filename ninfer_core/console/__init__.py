@@ -17,7 +17,13 @@ A plug-in's command that opens an engine takes an :class:`EngineGroup`, wraps it
 
 from __future__ import annotations
 
-from ninfer_core.console.engine_group import EngineGroup, ModelArgument
+from ninfer_core.console.engine_group import (
+    DeviceOption,
+    EngineGroup,
+    KvDtypeOption,
+    ModelArgument,
+    PrefillChunkOption,
+)
 from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
 from ninfer_core.console.groups import with_groups
 from ninfer_core.console.interrupt import Interrupt, Interrupted, leave
@@ -29,11 +35,14 @@ __all__ = [
     "BAD_INPUT",
     "FAILED",
     "DebugOption",
+    "DeviceOption",
     "EngineGroup",
     "Interrupt",
     "Interrupted",
+    "KvDtypeOption",
     "Meter",
     "ModelArgument",
+    "PrefillChunkOption",
     "leave",
     "open_engine",
     "open_remote_engine",

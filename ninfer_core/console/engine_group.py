@@ -24,26 +24,28 @@ ModelArgument = Annotated[
     ),
 ]
 
+DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")]
+KvDtypeOption = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
+]
+PrefillChunkOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineGroup:
     """How the engine is opened; what is None is left to the model and the planner."""
 
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
-        "auto"
-    )
+    device: DeviceOption = "auto"
     max_context: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tokens of prompt and answer together.")
     ] = None
     kv_capacity: Annotated[
         str, typer.Option(metavar="N|auto", help="Tokens of context memory in all.")
     ] = "auto"
-    kv_dtype: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
-    ] = None
-    prefill_chunk: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
-    ] = 1024
+    kv_dtype: KvDtypeOption = None
+    prefill_chunk: PrefillChunkOption = 1024
     cache: Annotated[
         str, typer.Option(metavar="reuse|off", help="Policy of the context cache.")
     ] = "reuse"
@@ -58,6 +60,12 @@ class EngineGroup:
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
     ] = None
+    schema_instruction: Annotated[
+        bool,
+        typer.Option(
+            "--schema-instruction", help="Tell the model the form that its answer must have, too."
+        ),
+    ] = False
     spec: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Draft backend, where --plugin names several."),
@@ -87,6 +95,7 @@ class EngineGroup:
             extra_state_slots=self.cache_slots,
             host_bytes=self._host_bytes(),
             chat_template=self.chat_template,
+            schema_instruction=self.schema_instruction,
             queue_timeout=None,
         )
 

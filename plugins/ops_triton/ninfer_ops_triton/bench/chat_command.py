@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ninfer_core.console import DebugOption, Interrupt, leave, reported, with_groups
+from ninfer_core.console import (
+    DebugOption,
+    DeviceOption,
+    Interrupt,
+    KvDtypeOption,
+    PrefillChunkOption,
+    leave,
+    reported,
+    with_groups,
+)
 from ninfer_core.console.sizes import byte_size
 from ninfer_core.errors import UsageError
 from ninfer_core.plugins import PluginHost
@@ -61,15 +70,9 @@ class MemoryGroup:
         str | None,
         typer.Option(metavar="SIZE", help="Host memory for kept contexts, such as 8GiB."),
     ] = None
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
-        "auto"
-    )
-    kv_dtype: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
-    ] = None
-    prefill_chunk: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
-    ] = 1024
+    device: DeviceOption = "auto"
+    kv_dtype: KvDtypeOption = None
+    prefill_chunk: PrefillChunkOption = 1024
 
     def to_setting(self, talk: TalkGroup) -> ChatSetting:
         """Raises UsageError."""

@@ -12,7 +12,10 @@ from typer.core import TyperCommand
 
 from ninfer_core.console import (
     DebugOption,
+    DeviceOption,
     Interrupt,
+    KvDtypeOption,
+    PrefillChunkOption,
     leave,
     reported,
     with_groups,
@@ -51,15 +54,9 @@ class LoadGroup:
     rounds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Rounds of all requests to measure.")
     ] = 256
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda:N", help="Device to run on.")] = (
-        "auto"
-    )
-    kv_dtype: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Number format of the context memory.")
-    ] = None
-    prefill_chunk: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
-    ] = 1024
+    device: DeviceOption = "auto"
+    kv_dtype: KvDtypeOption = None
+    prefill_chunk: PrefillChunkOption = 1024
     peer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Also measure transformers; may be repeated."),
