@@ -8,6 +8,7 @@ from typing import Any
 
 from ninfer_core.ops.contracts import (
     attention,
+    drafting,
     fused,
     gdn,
     linear,
@@ -41,6 +42,7 @@ class Ops:
     qk_norm_rope_store: attention.QkNormRopeStore
     paged_decode_attention: attention.PagedDecodeAttention
     paged_prefill_attention: attention.PagedPrefillAttention
+    block_attention: attention.BlockAttention
 
     causal_conv_chunk: gdn.CausalConvChunk
     causal_conv_step: gdn.CausalConvStep
@@ -70,6 +72,10 @@ class Ops:
     logprobs: sampling.Logprobs
     accept_drafts: sampling.AcceptDrafts
     count_tokens: sampling.CountTokens
+
+    block_conv: drafting.BlockConv
+    draft_candidates: drafting.DraftCandidates
+    draft_walk: drafting.DraftWalk
 
     begin_round: rounds.BeginRound
     publish_round: rounds.PublishRound

@@ -73,3 +73,30 @@ class PagedPrefillAttention(Protocol):
     def __call__(self, q: Tensor, cache: KvCache, rows: PagedRows, scale: float) -> Tensor:
         """The attention of :class:`PagedDecodeAttention` for one chunk: B = 1, W = n rows."""
         ...
+
+
+class BlockAttention(Protocol):
+    def __call__(
+        self,
+        q: Tensor,
+        cache: KvCache,
+        rows: PagedRows,
+        scale: float,
+        *,
+        causal: bool,
+        window: int | None = None,
+    ) -> Tensor:
+        """Attention of a block of rows per sequence over its context and over the block itself.
+
+        The keys and values of the block's live rows stand in the cache. Row ``(b, w)`` is token
+        ``p = starts[b] + w`` and sees the tokens t from ``rows.first`` on with ``t <= p`` (causal)
+        or ``t < starts[b] + live[b]`` (not causal), and with ``p - t < window`` where a window is
+        given. A window is at least W, so that only context falls out of it. Heads, softmax and
+        ``scale`` as in :class:`PagedDecodeAttention`.
+
+        q x[B * W, nh, D], W up to 16. Returns x[B * W, nh, D], zeros for padding rows. The bits of
+        a sequence's rows depend on that sequence and on W alone. A token that no live row of its
+        sequence sees has no influence, NaN even, and a later row of a causal block none on those
+        before it.
+        """
+        ...

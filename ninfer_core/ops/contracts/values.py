@@ -187,6 +187,15 @@ class DraftLaw:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tokens that a draft is chosen from: ``ids`` i32[T, M], distinct in a row, best first, and
+    their ``values`` f32[T, M]."""
+
+    ids: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
     """``accepted`` i32[B] drafts taken; ``tokens`` i32[B] the correction or bonus after them."""
 

@@ -8,11 +8,14 @@ scales are always gathered, and decoded then.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
+from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.kv_store import decode
 from ninfer_core.ops.reference.lanes import widen
 
@@ -49,6 +52,38 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
     outputs = torch.zeros_like(q)
     outputs[:live] = attended.squeeze(0).transpose(0, 1)
     return outputs
+
+
+def block_attention(
+    q: Tensor,
+    cache: KvCache,
+    rows: PagedRows,
+    scale: float,
+    *,
+    causal: bool,
+    window: int | None = None,
+) -> Tensor:
+    """Rows of a sequence that see the same tokens are computed together."""
+    if window is not None and window < rows.width:
+        raise OpError(f"window is {window}; it must hold the {rows.width} rows of a block")
+    kv, size = cache.keys.shape[2:]
+    grouped = (widen(q) * scale).view(q.shape[0], kv, -1, size)
+    outputs = torch.zeros_like(grouped)
+    for first, pages, start, live in _sequences(rows):
+        keys, values, begin = _read_pages(cache, pages, grouped.dtype)
+
+        def seen(row: int, start: int = start, live: int = live) -> tuple[int, int]:
+            low = rows.first if window is None else max(rows.first, start + row + 1 - window)
+            return low, (start + row + 1 if causal else start + live)
+
+        for (low, end), alike in groupby(range(live), seen):
+            mine = [first + row for row in alike]
+            span = begin + low, end - low
+            queries = grouped[mine].transpose(0, 1).flatten(1, 2)
+            weights = torch.softmax(torch.bmm(queries, widen(keys.narrow(1, *span)).mT), dim=-1)
+            attended = torch.bmm(weights, widen(values.narrow(1, *span)))
+            outputs[mine] = attended.view(kv, len(mine), -1, size).transpose(0, 1)
+    return outputs.view(q.shape).to(q.dtype)
 
 
 def _sequences(rows: PagedRows) -> list[tuple[int, list[int], int, int]]:
