@@ -94,15 +94,15 @@ class UnitDriver:
         launched = self._launch_round(rows, self._permits(rows))
         return self._settle_round(launched, rows)
 
-    def round_and_chunk(self, rows: Sequence[Row], reader: Row) -> tuple[float, int]:
-        """A decode round and a chunk behind it: when the round was over, and the tokens of the
-        chunk, which may run still. Raises NoRoom."""
+    def round_and_chunk(self, rows: Sequence[Row], reader: Row) -> int:
+        """A decode round and a chunk that is launched behind it, both to their ends. Returns the
+        tokens of the chunk. Raises NoRoom."""
         *permits, permit = self._permits([*rows, reader])
         launched = self._launch_round(rows, permits)
         chunk = self._launch_chunk(reader, permit)
-        over = self._settle_round(launched, rows)
+        self._settle_round(launched, rows)
         self._take(chunk)
-        return over, permit.need.tokens
+        return permit.need.tokens
 
     def end(self, row: Row) -> None:
         self._program.finish(row.handle, keep=False)

@@ -11,13 +11,28 @@ from ninfer_core.contract.program import Program
 from ninfer_core.engine.gap_driver import NoRoom, Prepare, Row, UnitDriver
 from ninfer_core.engine.gap_table import GapTable, chunk_sizes
 
-REPEATS = 3
+REPEATS = 5
+"""Times of which the middle one counts."""
+
+SETTLING = 2
+"""Times before them that do not count: first units of a size set themselves up."""
+
 PATIENCE = 10.0
 """Seconds after which no deeper context is measured, once there are two depths."""
 
-_LAST_CHUNKS = 4
-_SHORT, _NEW = 4, 64
-"""Tokens of the prompts and answers that decode meanwhile."""
+_ROOM = 2 * (SETTLING + REPEATS)
+"""Largest chunks that all sizes together read: each size is half of the next."""
+
+_ROUNDS = SETTLING + REPEATS + 1
+"""Rounds that are timed with nothing in between."""
+
+_SHORT = 4
+"""Tokens of the prompts of those that decode meanwhile."""
+
+
+def least_context(draft_tokens: int) -> int:
+    """Tokens of a context in which rounds can be timed."""
+    return 2 * (_SHORT + _ROUNDS * (1 + draft_tokens))
 
 
 class GapMeasure:
@@ -37,7 +52,10 @@ class GapMeasure:
         self._most = limits.prefill_chunk
         self._length = max(2, limits.max_context - 2)
         self._count = limits.max_concurrency - 1
+        self._stride = 1 + limits.draft_tokens
+        self._new = min(8 * _ROUNDS * self._stride, limits.max_context - _SHORT)
         self._rows: list[Row] = []
+        self._alone = 0.0
         self._reader: Row | None = None
 
     def table(self) -> GapTable:
@@ -55,9 +73,10 @@ class GapMeasure:
     def _measured(self) -> GapTable:
         sizes = chunk_sizes(self._most, self._length)
         self._rows = [self._short() for _ in range(self._count)]
+        self._alone = min(self._rounds(self._rows))
         depths, gaps = self._by_depth(sizes)
         slope = self._seconds_per_token(depths[-1])
-        return GapTable(sizes, depths, gaps, self._count, slope, self._context)
+        return GapTable(sizes, depths, gaps, self._count, slope, self._context, self._alone)
 
     def _leave(self) -> None:
         """No unit is in flight: every step takes what it launched, or is refused before that."""
@@ -80,34 +99,36 @@ class GapMeasure:
         return tuple(measured), tuple(measured.values())
 
     def _at(self, depth: int, sizes: Sequence[int]) -> tuple[float, ...]:
+        """A gap beyond the bound is taken once more, since nothing larger is tried behind it."""
         gaps: list[float] = []
         while len(gaps) < len(sizes) and (not gaps or gaps[-1] <= self._bound):
-            gaps.append(self._gap(sizes[len(gaps)], depth))
+            size = sizes[len(gaps)]
+            gap = self._gap(size, depth)
+            gaps.append(gap if gap <= self._bound else min(gap, self._gap(size, depth)))
         return (*gaps, *[math.inf] * (len(sizes) - len(gaps)))
 
     def _depths(self) -> list[int]:
-        """The root, as deep as leaves room for some chunks, and half of that; in whole chunks."""
-        deepest = max(0, self._length - _LAST_CHUNKS * self._most)
+        """The root, as deep as leaves room for all chunks, and half of that; in whole chunks. Of a
+        short context the first half, with room for a chunk that begins where chunks do."""
+        room = max(min(_ROOM * self._most, self._length // 2), 2 * self._most + 1)
+        deepest = max(0, self._length - room)
         return sorted({deepest * part // 2 // self._most * self._most for part in range(3)})
 
     def _gap(self, size: int, depth: int) -> float:
-        """The longest of ``REPEATS`` times from one round to the next with a chunk in between; one
-        more before them does not count."""
+        """The median time from one round to the next with a chunk of ``size`` and nothing else in
+        between, once the first ones are over."""
         took: list[float] = []
-        before, seen = 0, 0.0
-        reader = self._reader_at(depth, size)
-        while len(took) <= REPEATS:
-            self._refresh()
-            if reader.length + size < self._length:
-                over, tokens = self._driver.round_and_chunk(self._rows, reader)
-            else:
-                over, tokens = self._driver.round(self._rows), 0
-            if before == size:
-                took.append(over - seen)
-            seen, before = over, tokens
-            if not tokens:
-                reader = self._reader_at(depth, size)
-        return max(took[1:])
+        while len(took) < SETTLING + REPEATS:
+            reader = self._reader_at(depth, size)
+            self._refresh(3)
+            # A program that computes when asked has run the chunk before it says that the round
+            # ahead of it is over, so both rounds beside the chunk are timed and one is taken off.
+            before = self._driver.round(self._rows)
+            tokens = self._driver.round_and_chunk(self._rows, reader)
+            after = self._driver.round(self._rows)
+            if tokens == size:
+                took.append(after - before - self._alone)
+        return statistics.median(took[SETTLING:])
 
     def _reader_at(self, depth: int, size: int) -> Row:
         """One that stands at ``depth`` or behind it with a chunk of ``size`` before it."""
@@ -126,24 +147,27 @@ class GapMeasure:
         """How much longer a round takes for each token of the context of a row."""
         if self._reader is not None:
             self._driver.end(self._reader)
-        self._refresh()
         if not depth:
             return 0.0
-        short = self._round_seconds(self._rows[0])
+        self._refresh(_ROUNDS)
+        short = statistics.median(self._rounds(self._rows[:1]))
         self._program.limit_chunk(self._most)
-        deep = self._driver.decoding(depth, REPEATS + 3)
-        return max(0.0, self._round_seconds(deep) - short) / depth
+        deep = self._driver.decoding(depth, _ROUNDS * self._stride + 1)
+        return max(0.0, statistics.median(self._rounds([deep])) - short) / depth
 
-    def _round_seconds(self, row: Row) -> float:
-        times = [self._driver.round([row]) for _ in range(REPEATS + 2)]
-        return statistics.median(later - earlier for earlier, later in pairwise(times[1:]))
+    def _rounds(self, rows: list[Row]) -> list[float]:
+        """Seconds of rounds of ``rows`` with nothing in between."""
+        times = [self._driver.round(rows) for _ in range(_ROUNDS)]
+        return [b - a for a, b in pairwise(times[SETTLING:])]
 
     def _short(self) -> Row:
-        return self._driver.decoding(_SHORT, min(_NEW, self._context - _SHORT))
+        return self._driver.decoding(_SHORT, self._new)
 
-    def _refresh(self) -> None:
-        """Rows that are near their end begin again."""
-        for place, row in enumerate(self._rows):
-            if row.most - row.length < REPEATS + 3:
-                self._driver.end(row)
-                self._rows[place] = self._short()
+    def _refresh(self, rounds: int) -> bool:
+        """Rows that may end within ``rounds`` begin again; whether there were any."""
+        least = rounds * self._stride
+        ending = [place for place, row in enumerate(self._rows) if row.most - row.length <= least]
+        for place in ending:
+            self._driver.end(self._rows[place])
+            self._rows[place] = self._short()
+        return bool(ending)

@@ -9,16 +9,20 @@ from typing import Any
 
 from ninfer_core.engine.start_options import InvalidOption
 
+MARGIN = 1.1
+"""What a gap may take beyond the median that was measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class GapTable:
     """How long a stream waits for its next token while a prompt is read beside it.
 
-    ``gaps[i][j]`` is the longest measured time, in seconds, from one decode round to the next with
-    a chunk of ``sizes[j]`` tokens in between that starts ``depths[i]`` tokens into its prompt;
+    ``gaps[i][j]`` is the median time, in seconds, from one decode round to the next with a chunk of
+    ``sizes[j]`` tokens in between that starts ``depths[i]`` tokens into its prompt or behind that;
     infinite where it was not tried. Depths ascend from 0. ``rows`` streams decode at once, each of
-    which takes ``seconds_per_token`` longer for every token of its own context. ``context`` is the
-    most tokens of one request.
+    which takes ``seconds_per_token`` longer for every token of its own context; ``round_seconds``
+    is one round of theirs alone, while they are short. ``context`` is the most tokens of one
+    request.
     """
 
     sizes: tuple[int, ...]
@@ -27,16 +31,18 @@ class GapTable:
     rows: int
     seconds_per_token: float
     context: int
+    round_seconds: float
 
     def worst(self, size: int) -> float:
-        """Seconds of the longest gap with chunks of ``size``, every context as long as it can be.
+        """Seconds of the longest gap with chunks of ``size``, every context as long as it can be,
+        and a margin.
 
         Beyond the deepest measurement the line from the root to it goes on, as attention does.
         """
         column = [row[self.sizes.index(size)] for row in self.gaps]
         if math.inf in column:
             return math.inf
-        return max(*column, self._at_the_end(column)) + self._long_rows()
+        return MARGIN * (max(*column, self._at_the_end(column)) + self.long_rows())
 
     def described(self) -> dict[str, Any]:
         """For reports: milliseconds by chunk size, of those that were tried at every depth."""
@@ -46,16 +52,20 @@ class GapTable:
             "gap_ms": {size: _ms(gap) for size, gap in worst.items() if gap < math.inf},
             "measured_ms": [[_ms(gap) for gap in row if gap < math.inf] for row in self.gaps],
             "rows": self.rows,
+            "round_ms": _ms(self.round_seconds),
+            "long_rows_ms": _ms(self.long_rows()),
+            "margin": MARGIN,
         }
+
+    def long_rows(self) -> float:
+        """Seconds that a round takes longer when every row of it is as long as it can be."""
+        return self.rows * self.context * self.seconds_per_token
 
     def _at_the_end(self, column: list[float]) -> float:
         if len(column) < 2:
             return column[-1]
         slope = (column[-1] - column[0]) / (self.depths[-1] - self.depths[0])
         return column[-1] + max(0.0, slope) * max(0, self.context - self.depths[-1])
-
-    def _long_rows(self) -> float:
-        return self.rows * self.context * self.seconds_per_token
 
 
 def _ms(seconds: float) -> float:
@@ -74,9 +84,21 @@ def choose_chunk(table: GapTable, bound_ms: float) -> int:
     size = min(worst, key=lambda size: worst[size])
     raise InvalidOption(
         f"max_gap_ms is {bound_ms:g}; the smallest gap that this model reaches here is "
-        f"{worst[size]:.1f} ms, with chunks of {size} tokens at a context of {table.context}",
+        f"{worst[size]:.1f} ms, with chunks of {size} tokens at a context of {table.context}: "
+        + _shares(table, size),
         hint=f"give --max-gap-ms {math.ceil(worst[size])} or more, or lower --max-context or "
         "--max-concurrency",
+    )
+
+
+def _shares(table: GapTable, size: int) -> str:
+    """What the worst gap consists of."""
+    alone, longer, worst = table.round_seconds, table.long_rows(), table.worst(size)
+    chunk = max(0.0, worst / MARGIN - alone - longer)
+    return (
+        f"{1e3 * alone:.1f} ms for a round of {table.rows} short contexts, {1e3 * longer:.1f} ms "
+        f"more once these are long, {1e3 * chunk:.1f} ms for the chunk, and a margin of "
+        f"{MARGIN - 1:.0%}"
     )
 
 
