@@ -62,13 +62,14 @@ def open_draft_backend(
     """The backend of ``entry``, unbound. Raises PluginError, UsageError for a target it refuses."""
     if entry is None:
         return None
-    verdict = entry.accepts(_facts(artifact))
+    facts = _facts(artifact)
+    verdict = entry.accepts(facts)
     if not verdict.ok:
         raise UsageError(
             f"draft backend {entry.name} does not fit {artifact.name}: {verdict.reason}",
             hint="leave it out, or choose another model",
         )
-    backend: DraftBackend = host.load(DRAFT_BACKENDS, entry.name)()
+    backend: DraftBackend = host.load(DRAFT_BACKENDS, entry.name)(facts)
     return backend
 
 
@@ -81,4 +82,7 @@ def _facts(artifact: Artifact) -> TargetFacts:
         hidden_size=int(text.get("hidden_size", 0)),
         vocab_size=int(text.get("vocab_size", 0)),
         mtp_layers=int(text.get("mtp_num_hidden_layers", 0)),
+        kv_heads=int(text.get("num_key_value_heads", 0)),
+        head_size=int(text.get("head_dim", 0)),
+        components={name: artifact.component(name).config for name in artifact.component_names},
     )

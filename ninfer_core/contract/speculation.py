@@ -13,23 +13,51 @@ a sequence does the same to its drafter, without asking it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ninfer_core.ops.contracts.values import DraftLaw, KvCache, Stream, WeightMatrix
+    from ninfer_core.ops.contracts.values import (
+        DraftLaw,
+        KvCache,
+        PagedRows,
+        Stream,
+        WeightMatrix,
+    )
     from ninfer_core.ops.table import Ops
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFeatures:
-    """What the target must hand over: its post-norm hidden rows, residuals after these layers."""
+    """What the target must hand over: its post-norm hidden rows, and the residual after each of the
+    layers ``taps``, which count from 0: transformers' ``hidden_states[l + 1]``."""
 
     final_hidden_post_norm: bool = False
     taps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRows:
+    """The target's rows that go with T columns, each only where the backend needs it.
+
+    ``before`` x[T, H]: the hidden rows one column *before* each, after the final norm; zeros before
+    column 0. ``taps`` x[T, n * H]: residuals of the columns themselves, side by side in the order
+    of ``TargetFeatures.taps``.
+    """
+
+    before: Tensor | None = None
+    taps: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """An attention cache of a drafter: key and value heads of one size, for every column."""
+
+    kv_heads: int
+    head_size: int
 
 
 class DraftPhase(enum.Enum):
@@ -40,7 +68,17 @@ class DraftPhase(enum.Enum):
 
 
 class DraftPlace(Protocol):
-    """Where the rows of one call stand: their columns, pages and rotary angles, opaque."""
+    """Where the rows of one call stand. ``rows`` are their pages and columns, ``kv_slots`` i64[T]
+    their physical places (-1 for padding), ``columns`` i32[T] their places in the sequence."""
+
+    @property
+    def rows(self) -> PagedRows: ...
+
+    @property
+    def kv_slots(self) -> Tensor: ...
+
+    @property
+    def columns(self) -> Tensor: ...
 
     def linear(self, x: Tensor, weight: WeightMatrix) -> Tensor:
         """``x W^T`` by the route of the call: that of chunks, or the row-invariant one."""
@@ -80,20 +118,42 @@ class TargetParts(Protocol):
         """Vocabulary rows that stand for tokens."""
         ...
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Rows x[T, H] of ids i32[T]."""
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Of the drafter's own component, as the artifact holds it."""
         ...
 
-    def logits(self, stream: Stream) -> Tensor:
-        """The target's head over the normed rows of a stream: f32[T, V]."""
+    def embed(self, ids: Tensor) -> Tensor:
+        """Rows x[T, H] of ids i32[T], any row of the target's table."""
+        ...
+
+    def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
+        """The target's head over the normed rows of a stream: f32[T, V], -inf where a row of the
+        head stands for no token. ``eps`` is that of the norm, the target's if none is given."""
         ...
 
     def matrix(self, name: str, shape: tuple[int, int], use: str) -> WeightMatrix:
         """A prepared matrix; ``use`` names the input that it meets."""
         ...
 
+    def stack(self, shapes: Mapping[str, tuple[int, ...]], use: str) -> WeightMatrix:
+        """Several matrices stacked by rows, prepared as one."""
+        ...
+
+    def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A small parameter of any shape in fp32."""
+        ...
+
+    def place(self, name: str, values: Tensor) -> Tensor:
+        """A table that the drafter made itself, where its weights are."""
+        ...
+
     def scale(self, name: str) -> Tensor:
         """f32[H]: ``1 + w`` of a zero-centred norm."""
+        ...
+
+    def plain_scale(self, name: str, size: int) -> Tensor:
+        """f32[size]: ``w`` of a norm that is not zero-centred."""
         ...
 
     def attention_layer(self, prefix: str) -> AttentionLayer: ...
@@ -120,8 +180,13 @@ class DraftBackend(Protocol):
         ...
 
     @property
-    def caches(self) -> int:
-        """How many attention caches of the target's kind it needs."""
+    def caches(self) -> Sequence[CacheShape]:
+        """The attention caches that it needs, known before it is bound."""
+        ...
+
+    @property
+    def block(self) -> bool:
+        """Whether it drafts all tokens of a round at once. A chain makes one after the other."""
         ...
 
     def needs(self) -> TargetFeatures: ...
@@ -131,21 +196,24 @@ class DraftBackend(Protocol):
         ...
 
     def observe(
-        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], place: DraftPlace
+        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], place: DraftPlace
     ) -> None:
         """Take in rows that the target ran, in a chunk, a replay or a round.
 
-        ids i32[T] are the tokens at the columns of ``place``, hidden x[T, H] the target's rows one
-        column *before* each (zeros before column 0). Rows of a round that are not accepted are
-        observed again, with other tokens, before any call sees them.
+        ids i32[T] are the tokens at the columns of ``place``. Rows of a round that are not accepted
+        are observed again, with other tokens, before any call sees them.
         """
         ...
 
     def propose(
-        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], places: Sequence[DraftPlace]
     ) -> Proposal:
-        """One draft for each of K ``places``, the columns from the frontier on.
+        """K drafts behind tokens ids i32[B], which are known and which the target has not run.
 
-        ids i32[B] are the tokens at the first of them, hidden x[B, H] the target's rows before it.
+        A chain gets K ``places`` one row wide, the columns from the tokens' own on, live where a
+        draft is wanted. A block backend gets one place K + 1 wide that begins with the token's
+        column; ``live`` is 1 + the drafts that are wanted, or 0. ``rows.before`` x[B, H] are the
+        target's rows before the tokens; there are no taps of them. What is written at these columns
+        is written again, by ``observe``, before it is seen from another place.
         """
         ...

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ninfer_core.hookspecs.markers import hookspec
 from ninfer_core.hookspecs.records import Entry, Seam, Verdict, always
@@ -12,21 +12,26 @@ from ninfer_core.hookspecs.records import Entry, Seam, Verdict, always
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFacts:
-    """What a drafter may ask of the target model before it is loaded."""
+    """What a drafter may ask of the target model before it is loaded. ``kv_heads`` and
+    ``head_size`` are those of its full attention; ``components`` maps each component of the
+    artifact to its configuration, so that a drafter finds its own."""
 
     architecture: str
     layers: int
     hidden_size: int
     vocab_size: int
     mtp_layers: int = 0
+    kv_heads: int = 0
+    head_size: int = 0
+    components: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftBackendEntry(Entry):
     """A drafter.
 
-    ``load`` loads what, called without arguments, makes a ``DraftBackend``; ``max_drafts`` bounds
-    the drafts per round.
+    ``load`` loads what, called with the ``TargetFacts``, makes a ``DraftBackend``; ``max_drafts``
+    bounds the drafts per round.
     """
 
     load: str

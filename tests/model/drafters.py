@@ -14,14 +14,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ninfer_core.artifact import open_artifact
-from ninfer_core.contract.speculation import Proposal
+from ninfer_core.contract.speculation import CacheShape, Proposal
 from ninfer_core.ops.reference import OPS
+from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.convert import convert_checkpoint
 from ninfer_qwen3_5.convert.parameters import mtp_parameters
 from ninfer_qwen3_5.load.source import ArtifactSource
 from ninfer_qwen3_5.load.text import TextLoader
 from ninfer_qwen3_5.model.lending import LentParts
 from ninfer_qwen3_5.program.drafting import Drafting
+from ninfer_qwen3_5.program.layout import own_cache
 from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.conftest import Case
 
@@ -35,12 +37,13 @@ class ScriptedDrafter(MtpDrafter):
     round as they are, the others changed."""
 
     def __init__(self, script: Script, right: Callable[[], int]) -> None:
+        super().__init__(cache_of())
         self.script = script
         self.right = right
 
-    def propose(self, ids: Any, hidden: Any, caches: Any, places: Sequence[Any]) -> Proposal:
-        super().propose(ids, hidden, caches, places)
-        rows = places[0].placement.rows
+    def propose(self, ids: Any, rows: Any, caches: Any, places: Sequence[Any]) -> Proposal:
+        super().propose(ids, rows, caches, places)
+        rows = places[0].rows
         drafts = []
         for table_row, start, token in zip(
             rows.table_rows.tolist(), rows.starts.tolist(), ids.tolist(), strict=True
@@ -63,8 +66,15 @@ def followers(*known: Sequence[int]) -> Script:
     return lambda row, place, token: after.get((place, token), 0)
 
 
+def cache_of(config: TextConfig | None = None) -> CacheShape:
+    """The cache of one layer of the target's kind; a scripted drafter gets its shape when it is
+    bound."""
+    return CacheShape(0, 0) if config is None else own_cache(config)
+
+
 def drafting(case: Case, drafter: MtpDrafter, tokens: int) -> Drafting:
     """``drafter`` bound to the case's model with the random head beside its checkpoint."""
+    drafter.caches = (cache_of(case.model.config),)
     with open_artifact(_artifact(case)) as artifact:
         loader = TextLoader(ArtifactSource(artifact, "mtp"), case.model.config, OPS)
         drafter.bind(LentParts(case.model, loader, "mtp"))

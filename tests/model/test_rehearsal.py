@@ -31,7 +31,7 @@ from ninfer_qwen3_5.model.lending import LentParts
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.assemble import generation_program
 from ninfer_qwen3_5.program.drafting import Drafting
-from ninfer_qwen3_5.program.layout import Numerics
+from ninfer_qwen3_5.program.layout import Numerics, own_cache
 from ninfer_qwen3_5.program.queued.rehearsal import chunk_sizes
 from ninfer_spec_mtp.drafter import MtpDrafter
 
@@ -96,7 +96,7 @@ class Stage:
         """With the demo model's own MTP head."""
         if not self._drafts:
             return None
-        drafter = MtpDrafter()
+        drafter = MtpDrafter(own_cache(text.config))
         with open_artifact(resolve()) as artifact:
             loader = TextLoader(ArtifactSource(artifact, "mtp"), text.config, text.ops)
             drafter.bind(LentParts(text, loader, "mtp"))

@@ -13,7 +13,7 @@ from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.policies_reuse import ReusePolicy
 from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
-from tests.model.drafters import ScriptedDrafter, drafting, followers, random_right
+from tests.model.drafters import ScriptedDrafter, cache_of, drafting, followers, random_right
 from tests.model.queued_mixes import Wanted, assert_same, engine_over, random_mix, run_mix
 from tests.model.snapshot_driver import snapshot_driver
 from tests.model.test_parity import prompts
@@ -116,7 +116,7 @@ def test_an_answer_after_another_prompt_is_the_same_again(build_case) -> None:
             program.check()
         return results
 
-    plain, drafted = ask(None), ask(drafting(case, MtpDrafter(), 3))
+    plain, drafted = ask(None), ask(drafting(case, MtpDrafter(cache_of()), 3))
     assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
     assert [r.usage for r in drafted] == [r.usage for r in plain]
     assert drafted[1].usage.cached_tokens > 0
@@ -166,7 +166,7 @@ def test_a_checkpoint_carries_the_drafter(build_case, units) -> None:
     case = build_case("tied")
     for length in (63, 64, 65):
         asked = prompts(46, [length])[0]
-        driver = checkpoint_driver(case.model, units, drafting(case, MtpDrafter(), 3))
+        driver = checkpoint_driver(case.model, units, drafting(case, MtpDrafter(cache_of()), 3))
         cut = driver.begin(prompt([*asked, 9, 9, 9], points=(length,)))
         made = driver.prefill_capturing(cut, (length,))[length]
         driver.generate(cut, 12)

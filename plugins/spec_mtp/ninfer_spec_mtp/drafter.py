@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from ninfer_core.contract.speculation import (
+    CacheShape,
     DraftPhase,
     DraftPlace,
     Proposal,
     TargetFeatures,
     TargetParts,
+    TargetRows,
 )
+from ninfer_core.hookspecs import TargetFacts
 from ninfer_core.ops.contracts.values import KvCache
 
 _USE = "mtp_input"
@@ -30,7 +33,10 @@ class MtpDrafter:
 
     phase = DraftPhase.AFTER_ACCEPT
     component = "mtp"
-    caches = 1
+    block = False
+
+    def __init__(self, cache: CacheShape) -> None:
+        self.caches = (cache,)
 
     def needs(self) -> TargetFeatures:
         return TargetFeatures(final_hidden_post_norm=True)
@@ -45,15 +51,17 @@ class MtpDrafter:
         self._norm_scale = target.scale("norm.weight")
 
     def observe(
-        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], place: DraftPlace
+        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], place: DraftPlace
     ) -> None:
-        self._layer.store(self._input(ids, hidden, place), caches[0], place)
+        assert rows.before is not None
+        self._layer.store(self._input(ids, rows.before, place), caches[0], place)
 
     def propose(
-        self, ids: Tensor, hidden: Tensor, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], places: Sequence[DraftPlace]
     ) -> Proposal:
         """Each step goes on from its own normed output, as the head was trained to."""
-        target, ops = self._target, self._target.ops
+        target, ops, hidden = self._target, self._target.ops, rows.before
+        assert hidden is not None
         drafts: list[Tensor] = []
         for place in places:
             x = self._input(ids, hidden, place)
@@ -72,6 +80,6 @@ class MtpDrafter:
         return place.linear(torch.cat([token, before], dim=1), self._fc)
 
 
-def open_drafter() -> MtpDrafter:
-    """A drafter that is not bound yet."""
-    return MtpDrafter()
+def open_drafter(target: TargetFacts) -> MtpDrafter:
+    """A drafter that is not bound yet; its layer is one of the target's kind."""
+    return MtpDrafter(CacheShape(target.kv_heads, target.head_size))

@@ -128,8 +128,8 @@ class TextLoader:
             output=self._block(prefix, shapes, block, ("out_proj",), MIXER_OUTPUT),
             conv=self._residence.vector(prefix + conv, taps),
             decay_rate=self._residence.vector(prefix + decay, decay_rate),
-            dt_bias=self._vector(prefix + dt_bias, shapes[dt_bias]),
-            norm_scale=self._vector(prefix + norm, shapes[norm]),
+            dt_bias=self.vector(prefix + dt_bias, shapes[dt_bias]),
+            norm_scale=self.vector(prefix + norm, shapes[norm]),
         )
 
     def stack(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
@@ -153,5 +153,10 @@ class TextLoader:
         """``1 + w``: every norm of this family but the gated one is zero-centred."""
         return self._residence.vector(parameter, 1.0 + self._source.vector(parameter, shape))
 
-    def _vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
-        return self._residence.vector(parameter, self._source.vector(parameter, shape))
+    def vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
+        """A small parameter as it is stored."""
+        return self.place(parameter, self._source.vector(parameter, shape))
+
+    def place(self, name: str, values: Tensor) -> Tensor:
+        """A table beside the parameters."""
+        return self._residence.vector(name, values)

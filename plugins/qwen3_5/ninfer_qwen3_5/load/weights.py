@@ -58,7 +58,9 @@ class Weights:
             return None
         source = self._random or ArtifactSource(request.artifact, backend.component)
         loader = TextLoader(source, self._config, request.ops, self._residence)
-        backend.bind(LentParts(model, loader, backend.component))
+        name = backend.component
+        config = {} if self._random else request.artifact.component(name).config
+        backend.bind(LentParts(model, loader, name, config))
         if isinstance(source, ArtifactSource):
             source.finish()
         return Drafting(backend, request.features.draft_tokens)

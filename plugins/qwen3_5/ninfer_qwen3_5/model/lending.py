@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ninfer_core.ops.contracts.values import AttentionMixer, KvCache, Stream, WeightMatrix
+from ninfer_core.ops.contracts.values import (
+    AttentionMixer,
+    KvCache,
+    PagedRows,
+    Stream,
+    WeightMatrix,
+)
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.parameters import AttentionParameters, LayerParameters
 from ninfer_qwen3_5.model.placement import Placement
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from ninfer_qwen3_5.load.text import TextLoader
 
 FIRST_COLUMN = 1
-"""Column 0 of a drafter's cache has no hidden row before it."""
+"""Column 0 of a cache whose columns pair a token with the hidden row before it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +33,34 @@ class LentPlace:
     """Rows of a call of the drafter (contract: ``DraftPlace``)."""
 
     placement: Placement
+    columns: Tensor
     linear: Callable[[Tensor, WeightMatrix], Tensor]
+
+    @property
+    def rows(self) -> PagedRows:
+        return self.placement.rows
+
+    @property
+    def kv_slots(self) -> Tensor:
+        return self.placement.kv_slots
 
     @staticmethod
     def of_chunk(ops: Ops, placement: Placement) -> LentPlace:
-        return LentPlace(placement, ops.linear_prefill)
+        return LentPlace(placement, columns_of(placement.rows), ops.linear_prefill)
 
     @staticmethod
-    def of_rows(ops: Ops, placement: Placement) -> LentPlace:
-        rows = replace(placement.rows, first=FIRST_COLUMN)
-        return LentPlace(replace(placement, rows=rows), ops.linear_decode)
+    def of_rows(ops: Ops, placement: Placement, first: int = 0) -> LentPlace:
+        """``first`` is the first column that rows of the decode route see."""
+        rows = replace(placement.rows, first=first)
+        return LentPlace(replace(placement, rows=rows), columns_of(rows), ops.linear_decode)
+
+
+def columns_of(rows: PagedRows) -> Tensor:
+    """Places in their sequences of the rows, i32[B * W]."""
+    import torch
+
+    steps = torch.arange(rows.width, dtype=torch.int32, device=rows.starts.device)
+    return (rows.starts.unsqueeze(1) + steps).flatten()
 
 
 class LentLayer:
@@ -81,9 +105,17 @@ class LentLayer:
 
 
 class LentParts:
-    """Parts of ``model``; the drafter's own weights are those of component ``component``."""
+    """Parts of ``model``; the drafter's own weights are those of component ``component``, whose
+    configuration is ``config``."""
 
-    def __init__(self, model: TextModel, loader: TextLoader, component: str) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        loader: TextLoader,
+        component: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = config or {}
         self._model = model
         self._loader = loader
         self._component = component
@@ -95,11 +127,23 @@ class LentParts:
     def embed(self, ids: Tensor) -> Tensor:
         return self.ops.embedding(ids, self._model.parameters.embedding)
 
-    def logits(self, stream: Stream) -> Tensor:
-        return self._model.logits(stream)
+    def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
+        return self._model.logits(stream, eps)
 
     def matrix(self, name: str, shape: tuple[int, int], use: str) -> WeightMatrix:
-        return self._loader.stack(f"{self._component}.", {name: shape}, use)
+        return self.stack({name: shape}, use)
+
+    def stack(self, shapes: Mapping[str, tuple[int, ...]], use: str) -> WeightMatrix:
+        return self._loader.stack(f"{self._component}.", shapes, use)
+
+    def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self._loader.vector(f"{self._component}.{name}", shape)
+
+    def place(self, name: str, values: Tensor) -> Tensor:
+        return self._loader.place(f"{self._component}.{name}", values)
+
+    def plain_scale(self, name: str, size: int) -> Tensor:
+        return self.vector(name, (size,))
 
     def scale(self, name: str) -> Tensor:
         return self._loader.scale(f"{self._component}.{name}", (self.hidden_size,))

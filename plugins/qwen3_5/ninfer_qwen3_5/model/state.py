@@ -29,7 +29,8 @@ LayerState = KvCache | GdnState
 class ModelState:
     """One entry per layer, in layer order; ``recurrent`` holds all gated delta nets' state with the
     layers as its first dimension, and theirs are views of it. A draft backend adds ``drafted``, its
-    attention caches, and ``hidden`` [S, H], by slot the target's last row after the final norm."""
+    attention caches, and where it asks for hidden rows ``hidden`` [S, H], by slot the target's last
+    row after the final norm."""
 
     layers: tuple[LayerState, ...]
     recurrent: GdnState

@@ -17,6 +17,7 @@ from ninfer_qwen3_5.model.parameters import AttentionParameters, GdnParameters, 
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import Route
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
+from ninfer_qwen3_5.model.taps import Taps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +45,11 @@ class TextModel:
         )
         return Placement(rows, self.ops.kv_slots(rows), cos, sin)
 
-    def forward(self, ids_T: Tensor, route: Route, state: ModelState) -> Stream:
-        """Run i32[T] tokens; returns the residual stream before the final norm.
+    def forward(
+        self, ids_T: Tensor, route: Route, state: ModelState, taps: Taps | None = None
+    ) -> Stream:
+        """Run i32[T] tokens; returns the residual stream before the final norm. ``taps`` keeps
+        what it asks for of the rows.
 
         *Effect*: keys and values of the rows; state or records as the route says.
         """
@@ -54,24 +58,27 @@ class TextModel:
         stream = route.open(
             self.ops.embedding(ids_T, self.parameters.embedding), layers[0].input_scale
         )
-        for layer, mixer, memory, next_scale in zip(
-            layers, self._mixers, state.layers, following, strict=True
+        for index, (layer, mixer, memory, next_scale) in enumerate(
+            zip(layers, self._mixers, state.layers, following, strict=True)
         ):
             stacked = route.norm_linear(stream, eps, layer.mixer.inputs)
             mixed = _mix(stacked, mixer, memory, route)
             stream = route.linear_add(mixed, layer.mixer.output, stream, layer.post_scale)
             inner = route.norm_swiglu(stream, eps, layer.mlp.inputs)
             stream = route.linear_add(inner, layer.mlp.output, stream, next_scale)
+            if taps is not None:
+                taps.keep(index, stream.residual)
         return stream
 
     def hidden(self, residual_TH: Tensor) -> Tensor:
         """The rows after the final norm, [T, H]."""
         return self.ops.rms_norm(residual_TH, self.parameters.final_scale, self.config.rms_norm_eps)
 
-    def logits(self, stream: Stream) -> Tensor:
-        """f32[T, V] of a forward pass's rows, padding rows of the head at -inf."""
-        eps, head = self.config.rms_norm_eps, self.parameters.head
-        return self.ops.norm_head(stream, eps, head, self.addressable)
+    def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
+        """f32[T, V] of a stream's rows, padding rows of the head at -inf. ``eps`` is that of the
+        norm, the model's if none is given."""
+        eps = self.config.rms_norm_eps if eps is None else eps
+        return self.ops.norm_head(stream, eps, self.parameters.head, self.addressable)
 
     def row_logits(self, residual_TH: Tensor) -> Tensor:
         """f32[T, V] of some residual rows of a chunk, as the decode route would give them."""

@@ -9,11 +9,12 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ninfer_core.contract.speculation import DraftBackend
+from ninfer_core.contract.speculation import CacheShape, DraftBackend, Proposal, TargetRows
 from ninfer_core.ops.contracts.values import PagedRows
-from ninfer_qwen3_5.model.lending import LentPlace
+from ninfer_qwen3_5.model.lending import FIRST_COLUMN, LentPlace
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.model.taps import Taps
 from ninfer_qwen3_5.model.text import TextModel
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DraftRoom:
-    """What drafting adds to the layout: ``caches`` attention caches of the target's kind, room for
-    records of ``rows`` verified rows, and a hidden row in every state slot."""
+    """What drafting adds to the layout: attention ``caches``, room for records of ``rows`` verified
+    rows, and if ``hidden`` a hidden row in every state slot."""
 
-    caches: int = 0
+    caches: tuple[CacheShape, ...] = ()
     rows: int = 0
+    hidden: bool = False
 
 
 NO_DRAFTS = DraftRoom()
@@ -41,63 +43,116 @@ class Drafting:
 
     @property
     def room(self) -> DraftRoom:
-        return DraftRoom(self.backend.caches, self.tokens + 1)
+        hidden = self.backend.needs().final_hidden_post_norm
+        return DraftRoom(tuple(self.backend.caches), self.tokens + 1, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a drafter takes of T rows that the target ran, each only where it needs it: ``hidden``
+    [T, H] after the final norm, ``taps`` [T, n * H]."""
+
+    hidden: Tensor | None = None
+    taps: Tensor | None = None
 
 
 class Drafter:
     """``tokens`` is K. Hidden rows are those after the target's final norm."""
 
     def __init__(self, drafting: Drafting, model: TextModel, state: ModelState) -> None:
+        needs = drafting.backend.needs()
         self.tokens = drafting.tokens
+        self.block = drafting.backend.block
+        self.needs_hidden = needs.final_hidden_post_norm
+        self._taps = needs.taps
+        self._first = FIRST_COLUMN if self.needs_hidden else 0
         self._backend = drafting.backend
         self._model = model
         self._state = state
 
     @property
-    def hidden(self) -> Tensor:
+    def hidden(self) -> Tensor | None:
         """[S, H]: by state slot, the row of the last token that the state there has seen."""
-        assert self._state.hidden is not None
         return self._state.hidden
 
+    def taps(self) -> Taps | None:
+        """What a forward pass is to keep."""
+        return Taps(self._taps) if self._taps else None
+
+    def seen(self, residual_TH: Tensor, taps: Taps | None) -> Seen:
+        """What is needed of rows that ran."""
+        hidden = self._model.hidden(residual_TH) if self.needs_hidden else None
+        return Seen(hidden, None if taps is None else taps.rows)
+
     def after_chunk(
-        self, ids_T: Tensor, residual_TH: Tensor, place: Placement, slot: Tensor
+        self, ids_T: Tensor, residual_TH: Tensor, taps: Taps | None, place: Placement, slot: Tensor
     ) -> None:
         """A chunk ran on the state of ``slot`` i64[1], whose hidden row is still the one before."""
         import torch
 
-        hidden = self._model.hidden(residual_TH)
-        before = torch.cat([self.hidden.index_select(0, slot), hidden[:-1]])
+        seen, before = self.seen(residual_TH, taps), None
+        if self.hidden is not None and seen.hidden is not None:
+            before = torch.cat([self.hidden.index_select(0, slot), seen.hidden[:-1]])
         lent = LentPlace.of_chunk(self._model.ops, place)
-        self._backend.observe(ids_T, before, self._state.drafted, lent)
-        self.hidden.index_copy_(0, slot, hidden[-1:])
+        self._backend.observe(ids_T, TargetRows(before, seen.taps), self._state.drafted, lent)
+        if self.hidden is not None and seen.hidden is not None:
+            self.hidden.index_copy_(0, slot, seen.hidden[-1:])
 
     def after_step(
-        self, ids_B: Tensor, residual_BH: Tensor, place: Placement, slots: Tensor, targets: Tensor
+        self,
+        ids_B: Tensor,
+        residual_BH: Tensor,
+        taps: Taps | None,
+        place: Placement,
+        slots: Tensor,
+        targets: Tensor,
     ) -> None:
         """One token of each sequence ran, from ``slots`` to ``targets`` i64[B]."""
-        self.after_rows(ids_B, self._model.hidden(residual_BH), place, slots)
-        self.hidden.index_copy_(0, targets, self._model.hidden(residual_BH))
+        seen = self.seen(residual_BH, taps)
+        self.after_rows(ids_B, seen, place, slots)
+        if self.hidden is not None and seen.hidden is not None:
+            self.hidden.index_copy_(0, targets, seen.hidden)
 
-    def after_rows(self, ids_T: Tensor, hidden_TH: Tensor, place: Placement, slots: Tensor) -> None:
+    def after_rows(self, ids_T: Tensor, seen: Seen, place: Placement, slots: Tensor) -> None:
         """T = B * W rows ran, W of each sequence, past the states of ``slots`` i64[B]; the hidden
         rows there stay."""
         import torch
 
-        size, rows = hidden_TH.shape[1], hidden_TH.view(slots.shape[0], -1, hidden_TH.shape[1])
-        first = self.hidden.index_select(0, slots).unsqueeze(1)
-        before = torch.cat([first, rows[:, :-1]], dim=1).view(-1, size)
-        lent = LentPlace.of_rows(self._model.ops, place)
-        self._backend.observe(ids_T, before, self._state.drafted, lent)
+        before = None
+        if self.hidden is not None and seen.hidden is not None:
+            size = seen.hidden.shape[1]
+            rows = seen.hidden.view(slots.shape[0], -1, size)
+            first = self.hidden.index_select(0, slots).unsqueeze(1)
+            before = torch.cat([first, rows[:, :-1]], dim=1).view(-1, size)
+        lent = LentPlace.of_rows(self._model.ops, place, self._first)
+        self._backend.observe(ids_T, TargetRows(before, seen.taps), self._state.drafted, lent)
+
+    def widths(self, wanted: int) -> list[tuple[int, int]]:
+        """First column and width, behind a token's own column, of each place that ``wanted`` drafts
+        are made at."""
+        if self.block:
+            return [(0, wanted + 1)]
+        return [(step, 1) for step in range(wanted)]
 
     def propose(
-        self, ids_B: Tensor, hidden_BH: Tensor, columns: Rows[tuple[PagedRows, Tensor]]
-    ) -> Tensor:
-        """A draft i32[B, n] for each of n ``columns``: rows, and rotary positions i32[3, B].
+        self, ids_B: Tensor, hidden_BH: Tensor | None, columns: Rows[tuple[PagedRows, Tensor]]
+    ) -> Proposal:
+        """Drafts i32[B, n] at ``columns``: rows as :meth:`widths` says, and their rotary positions
+        i32[3, B * W].
 
         ``ids_B`` are the tokens at the first of them, ``hidden_BH`` the target's rows before it.
         """
         places = [
-            LentPlace.of_rows(self._model.ops, self._model.place(rows, positions))
+            LentPlace.of_rows(self._model.ops, self._model.place(rows, positions), self._first)
             for rows, positions in columns
         ]
-        return self._backend.propose(ids_B, hidden_BH, self._state.drafted, places).drafts
+        before = TargetRows(hidden_BH)
+        return self._backend.propose(ids_B, before, self._state.drafted, places)
+
+
+def live_rows(wanted: Tensor, place: int, *, block: bool) -> Tensor:
+    """Live rows i32[B] of the ``place``-th place where ``wanted`` i32[B] drafts are: all of a block
+    and its first column, or one of a chain's."""
+    if block:
+        return (wanted + (wanted > 0)).int()
+    return (wanted > place).int()

@@ -10,8 +10,9 @@ from ninfer_core.ops.contracts.values import PagedRows, Stream
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import ChunkRoute, StepRoute, VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.model.taps import Taps
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.drafting import Drafter
+from ninfer_qwen3_5.program.drafting import Drafter, Seen
 from ninfer_qwen3_5.program.positions import rotary_positions
 from ninfer_qwen3_5.program.sequence import Sequence
 
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Verifying:
     """Rows that ran and are not judged: W of each of B sequences. ``ids`` i32[B * W], ``logits``
-    f32[B * W, V], ``hidden`` [B * W, H] after the final norm, ``slots`` i64[B]."""
+    f32[B * W, V], what the drafter takes of them, ``slots`` i64[B]."""
 
     place: Placement
     ids: Tensor
     logits: Tensor
-    hidden: Tensor
+    seen: Seen
     slots: Tensor
 
 
@@ -58,9 +59,10 @@ class Executor:
         place = self.model.place(rows, rotary_positions(sequence, start, stop))
         slot, ids = torch.tensor([sequence.spare.index]), _ints(tokens)
         route = ChunkRoute(self.model.ops, place, slot)
-        residual = self.model.forward(ids, route, self.state).residual
+        taps = self._taps()
+        residual = self.model.forward(ids, route, self.state, taps).residual
         if self.drafter is not None:
-            self.drafter.after_chunk(ids, residual, place, slot)
+            self.drafter.after_chunk(ids, residual, taps, place, slot)
         return residual
 
     def align(self, sequences: Rows[Sequence]) -> None:
@@ -85,9 +87,12 @@ class Executor:
             torch.tensor([sequence.spare.index for sequence in sequences]),
         )
         ids = _ints([s.tokens(s.frontier, s.frontier + 1)[0] for s in sequences])
-        stream = self.model.forward(ids, route, self.state)
+        taps = self._taps()
+        stream = self.model.forward(ids, route, self.state, taps)
         if self.drafter is not None:
-            self.drafter.after_step(ids, stream.residual, route.place, route.slots, route.targets)
+            self.drafter.after_step(
+                ids, stream.residual, taps, route.place, route.slots, route.targets
+            )
         return stream
 
     def verify(self, sequences: Rows[Sequence], drafts: Rows[tuple[int, ...]]) -> Verifying:
@@ -95,6 +100,7 @@ class Executor:
         stay, and records tell what would become of them."""
         import torch
 
+        assert self.drafter is not None
         model, live = self.model, [1 + len(row) for row in drafts]
         width = max(live)
         rows = self._rows(sequences, width, live)
@@ -107,18 +113,26 @@ class Executor:
             for sequence, row in zip(sequences, drafts, strict=True)
         ]
         ids = torch.tensor(padded, dtype=torch.int32).flatten()
-        stream = model.forward(ids, VerifyRoute(model.ops, place, slots, slots), self.state)
-        hidden = model.hidden(stream.residual)
-        return Verifying(place, ids, model.logits(stream), hidden, slots)
+        taps, route = self._taps(), VerifyRoute(model.ops, place, slots, slots)
+        stream = model.forward(ids, route, self.state, taps)
+        seen = self.drafter.seen(stream.residual, taps)
+        return Verifying(place, ids, model.logits(stream), seen, slots)
 
-    def column(
-        self, sequences: Rows[Sequence], starts: list[int], live: list[int]
+    def columns(
+        self, sequences: Rows[Sequence], starts: list[int], live: Tensor, width: int
     ) -> tuple[PagedRows, Tensor]:
-        """One row of each sequence at any column, and rotary positions i32[3, B]."""
+        """``width`` rows of each sequence from any column on, and rotary positions
+        i32[3, B * W]."""
+        import torch
+
         lanes = _ints([sequence.row for sequence in sequences])
-        rows = PagedRows(self._tables, lanes, _ints(starts), _ints(live), 1)
-        deltas = _ints([sequence.rope_delta for sequence in sequences])
-        return rows, (rows.starts + deltas).expand(3, -1)
+        rows = PagedRows(self._tables, lanes, _ints(starts), live, width)
+        logical = rows.starts + _ints([sequence.rope_delta for sequence in sequences])
+        places = logical.unsqueeze(1) + torch.arange(width, dtype=torch.int32)
+        return rows, places.flatten().expand(3, -1)
+
+    def _taps(self) -> Taps | None:
+        return None if self.drafter is None else self.drafter.taps()
 
     def _rows(
         self, sequences: Rows[Sequence], width: int, live: list[int] | None = None

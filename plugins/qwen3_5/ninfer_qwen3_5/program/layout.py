@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.resources import PAGE_TOKENS
+from ninfer_core.contract.speculation import CacheShape
 from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import CONV_HISTORY, GdnRecords, KvCache
@@ -125,12 +126,12 @@ class StateBuilder:
         kinds = self.config.layer_types
         sizes = state_sizes(self.config, self.numerics, self.draft)
         slots = self.layout.slots + SCRATCH_SLOTS
-        slack = _slack(len(kinds) + self.draft.caches + 1)
+        slack = _slack(len(kinds) + len(self.draft.caches) + 1)
         kv = self.device.arena("kv", max(1, self.layout.pages * sizes.page) + slack)
         state = self.device.arena("state", max(1, slots * sizes.slot) + slack)
-        recurrent = self._stacked(state, slots)
+        recurrent, own = self._stacked(state, slots), own_cache(self.config)
         layers: list[LayerState] = [
-            self._kv_cache(kv, index) if kind == FULL_ATTENTION else next(recurrent)
+            self._kv_cache(kv, index, own) if kind == FULL_ATTENTION else next(recurrent)
             for index, kind in enumerate(kinds)
         ]
         if not self.draft.rows:
@@ -142,9 +143,12 @@ class StateBuilder:
             else layer
             for index, layer in enumerate(layers)
         ]
-        drafted = tuple(self._kv_cache(kv, len(kinds) + n) for n in range(self.draft.caches))
-        size = self.config.hidden_size
-        hidden = _zeros(state, "hidden", (slots, size), self.numerics.activation)
+        drafted = tuple(
+            self._kv_cache(kv, len(kinds) + n, shape) for n, shape in enumerate(self.draft.caches)
+        )
+        size, hidden = self.config.hidden_size, None
+        if self.draft.hidden:
+            hidden = _zeros(state, "hidden", (slots, size), self.numerics.activation)
         made = ModelState(tuple(layers), self._whole, drafted, hidden)
         return made, {"kv": kv, "state": state, "records": records}
 
@@ -163,16 +167,15 @@ class StateBuilder:
             keep=take("keep", heads),
         )
 
-    def _kv_cache(self, arena: Arena, layer: int) -> KvCache:
-        config, pages = self.config, self.layout.pages
-        shape = (pages, PAGE_TOKENS, config.num_key_value_heads, config.head_dim)
+    def _kv_cache(self, arena: Arena, layer: int, cache: CacheShape) -> KvCache:
+        shape = (self.layout.pages, PAGE_TOKENS, cache.kv_heads, cache.head_size)
         elements = KV_ELEMENTS[self.numerics.kv_format]
 
         def take(kind: str) -> Tensor:
             return _zeros(arena, f"{layer}.{kind}", shape, elements.dtype)
 
         keys, values = take("keys"), take("values")
-        count = elements.scales(config.head_dim)
+        count = elements.scales(cache.head_size)
         if not count:
             return KvCache(self.numerics.kv_format, keys, values)
         scales = [
@@ -220,14 +223,25 @@ class StateSizes:
 def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DRAFTS) -> StateSizes:
     """By formula, before anything is allocated."""
     full = sum(kind == FULL_ATTENTION for kind in config.layer_types)
-    hidden = config.hidden_size * _itemsize(numerics.activation) if draft.rows else 0
-    elements = KV_ELEMENTS[numerics.kv_format]
-    row = config.head_dim * _itemsize(elements.dtype) + 4 * elements.scales(config.head_dim)
-    page = (full + draft.caches) * 2 * PAGE_TOKENS * config.num_key_value_heads * row
+    hidden = config.hidden_size * _itemsize(numerics.activation) if draft.hidden else 0
+    caches = [*[own_cache(config)] * full, *draft.caches]
+    page = sum(cache_bytes(cache, numerics) for cache in caches)
     state = 4 * config.linear_num_value_heads * config.linear_key_head_dim
     history = CONV_HISTORY * config.conv_channels * _itemsize(numerics.activation)
     slot = (len(config.layer_types) - full) * (state * config.linear_value_head_dim + history)
     return StateSizes(page, slot + hidden, record_bytes(config, numerics, draft))
+
+
+def own_cache(config: TextConfig) -> CacheShape:
+    """The caches of the target's own layers."""
+    return CacheShape(config.num_key_value_heads, config.head_dim)
+
+
+def cache_bytes(cache: CacheShape, numerics: Numerics) -> int:
+    """What one page of it takes."""
+    elements, size = KV_ELEMENTS[numerics.kv_format], cache.head_size
+    row = size * _itemsize(elements.dtype) + 4 * elements.scales(size)
+    return 2 * PAGE_TOKENS * cache.kv_heads * row
 
 
 def record_bytes(config: TextConfig, numerics: Numerics, draft: DraftRoom) -> int:

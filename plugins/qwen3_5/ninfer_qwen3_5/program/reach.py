@@ -11,7 +11,8 @@ from ninfer_qwen3_5.program.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """``drafts`` columns behind those of a decode round are written by the drafter's steps."""
+    """Behind those of a decode round up to ``drafts`` + 1 columns are written by the drafter: at
+    the token that goes on from there, and at the drafts behind it."""
 
     max_context: int
     drafts: int = 0
@@ -28,4 +29,4 @@ class Reach:
         """The same for a unit behind which drafts are made. Nothing is drafted that the budget has
         no use for."""
         end = request.prepared.length + request.rules.max_new_tokens
-        return max(reach, min(reach + self.drafts, end, self.max_context))
+        return max(reach, min(reach + 1 + self.drafts, end, self.max_context))

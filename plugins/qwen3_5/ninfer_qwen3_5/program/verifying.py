@@ -11,7 +11,7 @@ from ninfer_core.contract.resources import SequenceHandle
 from ninfer_core.contract.single_use import SingleUse
 from ninfer_core.contract.units import PendingBatch, PendingRow, UnitKind
 from ninfer_core.ops.contracts.values import PagedRows
-from ninfer_qwen3_5.program.drafting import Drafter
+from ninfer_qwen3_5.program.drafting import Drafter, live_rows
 from ninfer_qwen3_5.program.executor import Executor, Verifying
 from ninfer_qwen3_5.program.judging import Judge, Judged
 from ninfer_qwen3_5.program.units import UnitRow
@@ -47,10 +47,13 @@ class Verifier:
             sequences = [work.sequence for work in works]
             drafts = [work.drafts for work in works]
             judged = self._judge.judge(ran.logits, sequences, drafts, masks)
-            self._drafter.after_rows(ran.ids, ran.hidden, ran.place, ran.slots)
-            hidden = ran.hidden.view(len(works), -1, ran.hidden.shape[1])
+            self._drafter.after_rows(ran.ids, ran.seen, ran.place, ran.slots)
+            hidden = ran.seen.hidden
+            if hidden is not None:
+                hidden = hidden.view(len(works), -1, hidden.shape[1])
             proposed = self._propose(works, judged, hidden, ran.place.rows)
-            for work, rows, drafted in zip(works, hidden, proposed, strict=True):
+            for place, (work, drafted) in enumerate(zip(works, proposed, strict=True)):
+                rows = None if hidden is None else hidden[place]
                 work.verified, work.proposed = Verified(rows), drafted
         return judged
 
@@ -64,28 +67,34 @@ class Verifier:
             taken = torch.tensor(counts, dtype=torch.int32)
             executor = self._executor
             executor.state.fold(executor.model.ops, slots, taken, targets)
+            kept = self._drafter.hidden
+            if kept is None:
+                return
             for work, count in zip(works, counts, strict=True):
                 assert work.verified is not None
                 assert work.verified.hidden is not None
-                self._drafter.hidden[work.target_slot] = work.verified.hidden[count - 1]
+                kept[work.target_slot] = work.verified.hidden[count - 1]
 
     def open(self, work: RowWork, token: int) -> None:
         """Draft behind a prompt that ran and the first token after it."""
         import torch
 
         with torch.inference_mode():
-            hidden = self._drafter.hidden[work.target_slot : work.target_slot + 1]
+            kept, slot = self._drafter.hidden, work.target_slot
+            hidden = None if kept is None else kept[slot : slot + 1]
             stop = work.start + work.executed
             (work.proposed,) = self._drafts([work], [1], [token], hidden, [stop])
 
     def _propose(
-        self, works: Rows[RowWork], judged: Rows[Judged], hidden_BWH: Tensor, ran: PagedRows
+        self, works: Rows[RowWork], judged: Rows[Judged], hidden_BWH: Tensor | None, ran: PagedRows
     ) -> list[tuple[int, ...]]:
         """Drafts behind what each row produced."""
         import torch
 
         counts = [len(row.token_ids) for row in judged]
-        hidden = hidden_BWH[torch.arange(len(works)), torch.tensor(counts) - 1]
+        hidden = None
+        if hidden_BWH is not None:
+            hidden = hidden_BWH[torch.arange(len(works)), torch.tensor(counts) - 1]
         starts = [start + count for start, count in zip(ran.starts.tolist(), counts, strict=True)]
         ids = [row.token_ids[-1] for row in judged]
         return self._drafts(works, counts, ids, hidden, starts)
@@ -95,7 +104,7 @@ class Verifier:
         works: Rows[RowWork],
         counts: Rows[int],
         ids: list[int],
-        hidden_BH: Tensor,
+        hidden_BH: Tensor | None,
         starts: list[int],
     ) -> list[tuple[int, ...]]:
         """Drafts behind tokens ``ids``, which stand at ``starts`` and are the last of ``counts``
@@ -106,16 +115,18 @@ class Verifier:
         wanted = [s.useful_drafts(count) for s, count in zip(sequences, counts, strict=True)]
         if not any(wanted):
             return [()] * len(works)
+        useful = torch.tensor(wanted, dtype=torch.int32)
         columns = [
-            self._executor.column(
+            self._executor.columns(
                 sequences,
-                [start + step for start in starts],
-                [int(step < count) for count in wanted],
+                [start + first for start in starts],
+                live_rows(useful, place, block=self._drafter.block),
+                width,
             )
-            for step in range(max(wanted))
+            for place, (first, width) in enumerate(self._drafter.widths(max(wanted)))
         ]
         waiting = torch.tensor(ids, dtype=torch.int32)
-        drafts = self._drafter.propose(waiting, hidden_BH, columns).tolist()
+        drafts = self._drafter.propose(waiting, hidden_BH, columns).drafts.tolist()
         return [tuple(row[:count]) for row, count in zip(drafts, wanted, strict=True)]
 
 

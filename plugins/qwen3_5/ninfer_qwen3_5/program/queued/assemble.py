@@ -65,7 +65,8 @@ def build_queued(
     tables_bytes += MaskRing.device_bytes(sizes.lanes, sizes.vocab)
     room, width = (NO_DRAFTS, 1) if drafting is None else (drafting.room, drafting.room.rows)
     if drafting is not None:
-        tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, model.config.hidden_size)
+        hidden_size = model.config.hidden_size if room.hidden else 0
+        tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, hidden_size)
     graphs = budget.max_concurrency * (len(Part) if drafting is None else 2 * len(Part) + 1)
     capacity = plan_capacity(
         model.config,

@@ -129,11 +129,12 @@ class ChunkRunner:
             route = ChunkRoute(self._model.ops, place, slot)
         else:
             route = StepRoute(self._model.ops, place, source, slot)
-        residual = self._model.forward(ids, route, self._state).residual
+        taps = None if self.drafter is None else self.drafter.taps()
+        residual = self._model.forward(ids, route, self._state, taps).residual
         if self.drafter is not None and chunk:
-            self.drafter.after_chunk(ids, residual, place, slot)
+            self.drafter.after_chunk(ids, residual, taps, place, slot)
         elif self.drafter is not None:
-            self.drafter.after_step(ids, residual, place, source, slot)
+            self.drafter.after_step(ids, residual, taps, place, source, slot)
         return ChunkRun(residual, end)
 
     def _send(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import UnitKind
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, PagedRows, TokenMasks
+from ninfer_qwen3_5.model.lending import columns_of
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import Drafter
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
@@ -88,12 +89,14 @@ class PromptLaunch(DrawnLaunch):
             return
         tables, row = lanes.tables.block_tables, lanes.index(work.sequence.row).int()
         columns = []
-        for step in range(wanted):
-            column = PagedRows(tables, row, self._position + step, lanes.once, 1)
-            places = (column.starts + work.sequence.rope_delta).expand(3, -1).contiguous()
-            columns.append((column, places))
-        hidden = drafter.hidden[work.target_slot : work.target_slot + 1]
-        self._drafts = fetch([drafter.propose(token, hidden, columns)], self._lane)
+        for first, width in drafter.widths(wanted):
+            live = lanes.once * width
+            column = PagedRows(tables, row, self._position + first, live, width)
+            places = columns_of(column) + work.sequence.rope_delta
+            columns.append((column, places.expand(3, -1).contiguous()))
+        kept, slot = drafter.hidden, work.target_slot
+        hidden = None if kept is None else kept[slot : slot + 1]
+        self._drafts = fetch([drafter.propose(token, hidden, columns).drafts], self._lane)
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         return [()] if self._logprobs is None else self._logprobs.wait(tokens)

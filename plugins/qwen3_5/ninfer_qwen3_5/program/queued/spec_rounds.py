@@ -11,7 +11,7 @@ from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.drafting import Drafter
+from ninfer_qwen3_5.program.drafting import Drafter, Seen, live_rows
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
@@ -27,7 +27,7 @@ class Ran:
     """What Forward leaves for Finish, and the logits f32[B * W, V] for whoever lists them."""
 
     logits: Tensor
-    hidden: Tensor
+    seen: Seen
     place: Placement
     slots: Tensor
 
@@ -70,8 +70,10 @@ class SpecRounds:
         self._inputs = inputs
         self._masks = masks
         self._count = count
-        shape = (count * inputs.width, model.config.hidden_size)
-        self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
+        self._hidden: Tensor | None = None
+        if drafter.hidden is not None:
+            shape = (count * inputs.width, model.config.hidden_size)
+            self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
         self.widths = (1, inputs.width)
@@ -126,8 +128,9 @@ class SpecRounds:
             rows = self._inputs.fold_rows(count)
             slots, targets = rows.slots.long(), rows.targets.long()
             self._state.fold(self._model.ops, slots, rows.counts, targets)
-            last = self._hidden.index_select(0, rows.last.long())
-            self._drafter.hidden.index_copy_(0, targets, last)
+            if self._hidden is not None and self._drafter.hidden is not None:
+                last = self._hidden.index_select(0, rows.last.long())
+                self._drafter.hidden.index_copy_(0, targets, last)
 
     def _forward(self, rows: SpecRows, count: int, width: int) -> Ran:
         model = self._model
@@ -136,11 +139,13 @@ class SpecRounds:
         )
         places = (rows.starts + rows.deltas).unsqueeze(1) + self._columns[:width]
         place = model.place(paged, places.flatten().expand(3, -1).contiguous())
-        slots = rows.slots.long()
-        stream = model.forward(rows.ids, VerifyRoute(model.ops, place, slots, slots), self._state)
-        hidden = model.hidden(stream.residual)
-        self._hidden[: count * width].copy_(hidden)
-        return Ran(model.logits(stream), hidden, place, slots)
+        slots, taps = rows.slots.long(), self._drafter.taps()
+        route = VerifyRoute(model.ops, place, slots, slots)
+        stream = model.forward(rows.ids, route, self._state, taps)
+        seen = self._drafter.seen(stream.residual, taps)
+        if self._hidden is not None and seen.hidden is not None:
+            self._hidden[: count * width].copy_(seen.hidden)
+        return Ran(model.logits(stream), seen, place, slots)
 
     def _finish(self, rows: SpecRows, count: int, ran: Ran, part: Part) -> None:
         width = ran.place.rows.width
@@ -186,17 +191,21 @@ class SpecRounds:
         """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where there
         is no use for a draft nothing is stored for it. A round one row wide makes none."""
         at, width = accepted.long(), ran.place.rows.width
-        self._drafter.after_rows(rows.ids, ran.hidden, ran.place, ran.slots)
+        drafter, hidden = self._drafter, ran.seen.hidden
+        drafter.after_rows(rows.ids, ran.seen, ran.place, ran.slots)
         if width == 1:
             return drawn[:, 1:]
         ids = drawn.gather(1, at.unsqueeze(1)).flatten()
-        index = at.view(-1, 1, 1).expand(-1, 1, ran.hidden.shape[1])
-        hidden = ran.hidden.view(count, width, -1).gather(1, index).squeeze(1)
+        if hidden is not None:
+            index = at.view(-1, 1, 1).expand(-1, 1, hidden.shape[1])
+            hidden = hidden.view(count, width, -1).gather(1, index).squeeze(1)
         starts, left = rows.starts + accepted + 1, rows.remaining - accepted - 2
+        wanted = left.minimum(rows.most).clamp(0, drafter.tokens)
         columns = []
-        for step in range(self._drafter.tokens):
-            live = ((left > step) & (rows.most > step)).int()
-            paged = PagedRows(ran.place.rows.block_tables, rows.lanes, starts + step, live, 1)
-            place = (paged.starts + rows.deltas).expand(3, -1).contiguous()
-            columns.append((paged, place))
-        return self._drafter.propose(ids, hidden, columns)
+        for place, (first, wide) in enumerate(drafter.widths(drafter.tokens)):
+            live = live_rows(wanted, place, block=drafter.block)
+            tables = ran.place.rows.block_tables
+            paged = PagedRows(tables, rows.lanes, starts + first, live, wide)
+            at_columns = (paged.starts + rows.deltas).unsqueeze(1) + self._columns[:wide]
+            columns.append((paged, at_columns.flatten().expand(3, -1).contiguous()))
+        return drafter.propose(ids, hidden, columns).drafts
