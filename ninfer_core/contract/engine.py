@@ -32,6 +32,9 @@ class EngineOptions:
     ``warm_up`` answers a few requests before the engine is ready; None does so on every device but
     the CPU. ``max_gap_ms`` bounds how long a stream waits for its next token while a prompt is read
     beside it: times measured at start fix the chunk, at most ``prefill_chunk``, for good.
+    ``load_grammars`` loads the library of the grammar backend at start; None does so in an engine
+    that has a process of its own. ``schema_instruction`` puts the wanted form of an answer before
+    its conversation, as an instruction.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -54,6 +57,8 @@ class EngineOptions:
     host_bytes: int | None = None
     chat_template: Path | None = None
     grammar_backend: str | None = None
+    load_grammars: bool | None = None
+    schema_instruction: bool = False
     warm_up: bool | None = None
 
 

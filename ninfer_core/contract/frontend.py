@@ -7,7 +7,7 @@ pause and replay, and is touched by the engine worker only.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -224,6 +224,11 @@ class Frontend(Protocol):
 
     def compile(self, source: GrammarSource) -> CompiledGrammar:
         """Compile or fetch from the cache; blocks. Raises InvalidSchema, Unsupported."""
+        ...
+
+    def grammar_loader(self) -> Callable[[], None] | None:
+        """What sets up all that the first :meth:`compile` would, on any thread, and may take
+        seconds; None where there is nothing to set up."""
         ...
 
     def open_output(

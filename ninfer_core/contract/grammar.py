@@ -68,6 +68,11 @@ class Matcher(Protocol):
 class GrammarCompiler(Protocol):
     """One per tokenizer; thread safe; bounded in time, size and memory."""
 
+    def load(self) -> None:
+        """Set up what the first :meth:`compile` would: the library, and what it makes of the
+        vocabulary. Takes seconds. Raises NinferError for a library that does not load."""
+        ...
+
     def check(self, source: GrammarSource) -> None:
         """Cheap validation without compiling. Raises InvalidSchema with a JSON pointer."""
         ...

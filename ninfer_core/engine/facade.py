@@ -23,8 +23,9 @@ from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.engine.checks import check_request, no_generation
+from ninfer_core.engine.checks import adapted, check_request, no_generation
 from ninfer_core.engine.core import EngineCore
+from ninfer_core.engine.grammar_start import GrammarStart
 from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.ingress import Ingress
 from ninfer_core.engine.lifecycle import Lifecycle
@@ -66,7 +67,9 @@ class Engine:
         self._finalizer = weakref.finalize(self, _close_worker, self._worker)
         self._ingress: Ingress | None = None
         try:
+            grammars = GrammarStart(self._grammar_loader())
             warmed = self._warm_up()
+            grammars.wait(self._stage)
             gap = self._keep_gap()
             memory = self.memory_summary()
             self._summary = replace(
@@ -101,7 +104,7 @@ class Engine:
         return cls(factory, options)
 
     def prepare(self, prompt: PromptInput) -> PreparedPrompt:
-        return self._frontend().prepare(prompt)
+        return self._frontend().prepare(adapted(prompt, self._options))
 
     def submit(
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
@@ -109,10 +112,12 @@ class Engine:
         """Queue a request. Raises Overloaded, Unavailable and whatever ``prepare`` raises."""
         options = options or GenerationOptions()
         check_request(prompt, options)
+        if isinstance(prompt, PromptInput):
+            prompt = adapted(prompt, self._options)
         return self._require_ingress().submit(prompt, options)
 
     def count_tokens(self, prompt: PromptInput) -> int:
-        return self._frontend().prepare(prompt).length
+        return self.prepare(prompt).length
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return self._frontend().tokenize(text, special=special)
@@ -175,6 +180,11 @@ class Engine:
 
     def _new_lifecycle(self) -> Lifecycle:
         return Lifecycle()
+
+    def _grammar_loader(self) -> Callable[[], None] | None:
+        """None where nothing is to be loaded at start."""
+        wanted = self._options.load_grammars and self._core is not None
+        return self._opened.instance.frontend.grammar_loader() if wanted else None
 
     def _stage(self, text: str) -> None:
         """Hear what is done while the engine starts."""

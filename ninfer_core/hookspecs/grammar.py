@@ -30,7 +30,8 @@ class GrammarSpecs:
         """Offer grammar backends.
 
         Since: api 1.0.
-        Called: once per process, when plug-ins load; loaded at the first constrained request.
+        Called: once per process, when plug-ins load; its library loads when a server starts, or
+        at the first constrained request of another process.
         Returns: entries; for a kind the highest ``priority`` is chosen.
         Threading: main thread at load; compilation runs on engine ingress threads.
         Example::

@@ -13,18 +13,20 @@ from typing import Any
 
 from ninfer_core.contract.requests import CacheMarker, PromptInput, ResponseFormat
 
-SYSTEM_ROLES = ("system", "developer")
-
 
 def with_schema_instruction(prompt: PromptInput) -> PromptInput:
     """Put the response format before the conversation, as the first system message.
 
     The caller's messages keep their contents, and cache markers keep pointing to them. A prompt
-    without messages or without a format stays as it is.
+    stays as it is without messages, without a format, or where a call must come in place of an
+    answer.
     """
     text = _instruction(prompt.response_format)
-    if text is None or prompt.messages is None:
+    mode = prompt.tool_choice.mode
+    if text is None or prompt.messages is None or mode in ("required", "named"):
         return prompt
+    if prompt.tools and mode == "auto":
+        text = f"Where you call no tool: {text}"
     message: Mapping[str, Any] = {"role": "system", "content": text}
     markers = tuple(_moved(marker) for marker in prompt.cache.markers)
     return replace(

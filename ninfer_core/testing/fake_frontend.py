@@ -243,6 +243,9 @@ class FakeFrontend:
             request=prompt,
         )
 
+    def grammar_loader(self) -> None:
+        """Nothing to set up."""
+
     def compile(self, source: GrammarSource) -> CompiledGrammar:
         with self._lock:
             self.compiles.append(source.text)

@@ -25,7 +25,7 @@ from ninfer_core.contract.errors import Unavailable
 from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.engine.checks import check_request, no_generation
+from ninfer_core.engine.checks import adapted, check_request, no_generation
 from ninfer_core.engine.ingress import needs_no_model
 from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.remote.handle import RemoteHandle
@@ -102,7 +102,7 @@ class RemoteEngine:
         return self._link.process.pid
 
     def prepare(self, prompt: PromptInput) -> PreparedPrompt:
-        return self._frontend().prepare(prompt)
+        return self._frontend().prepare(adapted(prompt, self._options))
 
     def submit(
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
@@ -126,7 +126,7 @@ class RemoteEngine:
             raise
 
     def count_tokens(self, prompt: PromptInput) -> int:
-        return self._frontend().prepare(prompt).length
+        return self.prepare(prompt).length
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         return self._frontend().tokenize(text, special=special)
@@ -198,9 +198,7 @@ class RemoteEngine:
         started: float,
         give_back: Callable[[], None],
     ) -> RemoteHandle:
-        prepared = (
-            prompt if isinstance(prompt, PreparedPrompt) else self._frontend().prepare(prompt)
-        )
+        prepared = prompt if isinstance(prompt, PreparedPrompt) else self.prepare(prompt)
         number = self._link.number()
         response = Response(partial(_settle, self._link, number, give_back))
         spent = self._clock() - started

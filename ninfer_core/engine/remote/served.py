@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ninfer_core.contract.engine import EngineOptions
@@ -27,6 +28,8 @@ class ServedEngine(Engine):
     ) -> None:
         self._outbox = outbox
         self._say = stage
+        if options.load_grammars is None:
+            options = replace(options, load_grammars=True)
         super().__init__(factory, options)
 
     def submit_as(

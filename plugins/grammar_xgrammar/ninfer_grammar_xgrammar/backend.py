@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ninfer_core.contract.errors import EngineFailure, InvalidSchema
+from ninfer_core.contract.errors import EngineFailure, InvalidSchema, Unsupported
 from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
@@ -72,6 +72,12 @@ class XGrammarCompiler:
         self._lowered: OrderedDict[str, str] = OrderedDict()
         self._free = _free_words(vocabulary)
 
+    def load(self) -> None:
+        """Raises Unsupported for a library that is broken."""
+        part = {"kind": "json_object", "param": "response_format"}
+        words = np.zeros_like(self._free)
+        self._loaded().open(self._part(part)[0]).fill(words)
+
     def check(self, source: GrammarSource) -> None:
         """Lower every part. Needs no library."""
         for part in json.loads(source.text)["parts"].values():
@@ -113,9 +119,7 @@ class XGrammarCompiler:
         """The library, imported once; that takes seconds."""
         with self._loading:
             if self._library is None:
-                from ninfer_grammar_xgrammar.library import Library
-
-                self._library = Library(self._vocabulary)
+                self._library = _open_library(self._vocabulary)
             return self._library
 
     def _part(self, part: dict[str, Any]) -> tuple[Any, int]:
@@ -190,6 +194,18 @@ class XGrammarCompiler:
             flight.set_result(result)
         else:
             flight.set_exception(error or EngineFailure("a compile gave nothing"))
+
+
+def _open_library(vocabulary: GrammarVocabulary) -> Library:
+    try:
+        from ninfer_grammar_xgrammar.library import Library
+    except Exception as error:  # whatever a broken installation raises
+        raise Unsupported(
+            f"constraints cannot be enforced, since xgrammar does not load: {error}",
+            param="response_format",
+            hint="install xgrammar again, or start with --no-plugin grammar_xgrammar",
+        ) from error
+    return Library(vocabulary)
 
 
 def _asked_for(part: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,10 @@ class Qwen35Frontend:
 
     def compile(self, source: GrammarSource) -> CompiledGrammar:
         return self._compiler().compile(source)
+
+    def grammar_loader(self) -> Callable[[], None] | None:
+        compiler = self._parts.compiler
+        return None if compiler is None else compiler.load
 
     def open_output(
         self,

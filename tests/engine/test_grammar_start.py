@@ -1,0 +1,96 @@
+"""The grammar backend loads while the engine starts, where that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.errors import Unsupported
+from ninfer_core.engine.facade import Engine
+from ninfer_core.testing.fake_frontend import FakeFrontend
+from ninfer_core.testing.fake_instance import fake_opened
+from ninfer_core.testing.fake_remote import FakeStart, open_locally
+
+
+class Told(Engine):
+    """Writes down what it does while it starts."""
+
+    def __init__(self, *arguments, **options):
+        self.told = []
+        super().__init__(*arguments, **options)
+
+    def _stage(self, text):
+        self.told.append(text)
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """How often a loader of the fake model ran."""
+    calls = []
+    monkeypatch.setattr(
+        FakeFrontend, "grammar_loader", lambda self: lambda: calls.append(1), raising=True
+    )
+    return calls
+
+
+def opened():
+    return open_locally(FakeStart())
+
+
+@pytest.mark.parametrize(("wanted", "times"), [(None, 0), (False, 0), (True, 1)])
+def test_it_loads_when_asked(loaded, wanted, times):
+    with Told(opened, EngineOptions(load_grammars=wanted)) as engine:
+        assert loaded == [1] * times
+        assert engine.told == ["loading the grammar backend"] * times
+
+
+def test_there_may_be_nothing_to_load():
+    with Told(opened, EngineOptions(load_grammars=True)) as engine:
+        assert engine.told == []
+
+
+def test_a_scoring_engine_needs_none(loaded):
+    with Told(lambda: open_locally(FakeStart(scores=True)), _scoring()):
+        assert not loaded
+
+
+def _scoring():
+    from ninfer_core.contract.instance import Purpose
+
+    return EngineOptions(purpose=Purpose.CAUSAL_SCORING, load_grammars=True)
+
+
+def test_a_library_that_is_broken_ends_the_start(monkeypatch):
+    def broken():
+        raise Unsupported("it does not load", param="response_format")
+
+    monkeypatch.setattr(FakeFrontend, "grammar_loader", lambda self: broken)
+    closed = []
+    start = opened()
+    real = start.instance.close
+    start.instance.close = lambda: (closed.append(1), real())
+    with pytest.raises(Unsupported, match="does not load"):
+        Engine(lambda: replace(start), EngineOptions(load_grammars=True))
+    assert closed == [1]
+
+
+def test_a_process_of_its_own_loads_by_default(loaded):
+    from ninfer_core.engine.remote.served import ServedEngine
+
+    class Outbox:
+        """Takes whatever comes."""
+
+        def __getattr__(self, name):
+            return lambda *arguments, **fields: None
+
+    told = []
+    with ServedEngine(opened, EngineOptions(), Outbox(), told.append):
+        assert told == ["loading the grammar backend"]
+    with ServedEngine(opened, EngineOptions(load_grammars=False), Outbox(), told.append):
+        assert loaded == [1]
+
+
+def test_fake_opened_is_what_the_fake_start_opens():
+    assert fake_opened().instance.frontend.grammar_loader() is None
