@@ -66,3 +66,41 @@ def generation_defaults(ids: dict[str, int]) -> dict[str, Any]:
         "eos_token_id": [ids[END_OF_TURN], ids[END_OF_TEXT]],
         "pad_token_id": ids[END_OF_TEXT],
     }
+
+
+def drafter_configuration(kind: str, first_unused: int) -> dict[str, Any]:
+    """`config.json` of a drafter, ``dflash`` or ``dflash2``; the mask is the first unused row.
+
+    The two spell their keys as different released drafters do.
+    """
+    second = kind == "dflash2"
+    nested = {"target_layer_ids": [1, 3, 6], "mask_token_id": first_unused}
+    shared = {
+        "architectures": ["DFlash2DraftModel" if second else "DFlashDraftModel"],
+        "model_type": "qwen3",
+        "dtype": "bfloat16",
+        "vocab_size": VOCAB_ROWS,
+        "hidden_size": 192,
+        "intermediate_size": 192,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "rms_norm_eps": 1e-6,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "sliding_window": 64,
+        "use_sliding_window": True,
+        "num_target_layers": 8,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": False,
+    }
+    if not second:
+        return shared | {"rope_theta": 10_000, "block_size": 8, "dflash_config": nested}
+    added = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 16}
+    return shared | {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000},
+        "is_causal": False,
+        "dflash_config": nested | added | {"selector_top_k": 16, "block_size": 8},
+    }

@@ -66,7 +66,7 @@ class Optimizer:
 
     def __init__(self, module: nn.Module, lr: float, decay: float = 0.1) -> None:
         named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-        is_matrix = {n: p.dim() == 2 and "embed" not in n for n, p in named}
+        is_matrix = {n: p.dim() == 2 and not _is_table(n) for n, p in named}
         self.muon = Muon([p for n, p in named if is_matrix[n]], decay)
         others = [p for n, p in named if not is_matrix[n]]
         fused = others[0].is_cuda
@@ -93,6 +93,10 @@ class Optimizer:
         """Take back what `state` gave."""
         self.muon.load(state["muon"])
         self.adam.load_state_dict(state["adam"])
+
+
+def _is_table(name: str) -> bool:
+    return "embed" in name or "codebook" in name
 
 
 def _grad(matrix: nn.Parameter) -> Tensor:
