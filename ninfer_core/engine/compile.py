@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from ninfer_core.contract.frontend import CompiledGrammar, Frontend, GrammarSource
+from ninfer_core.engine.lifecycle import bounded
 
 COLD_COMPILES = 2
 _KEPT_GRAMMARS = 32
@@ -32,7 +33,7 @@ class GrammarIngress:
         compile then goes on for whoever asks next."""
         flight = self._flight(source)
         try:
-            return flight.result(timeout)
+            return flight.result(bounded(timeout))
         except FutureTimeout:
             raise TimeoutError from None
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from time import perf_counter_ns
+from typing import Final
 
 from ninfer_core.contract.cache import CachePolicy
 from ninfer_core.contract.engine import AvailabilityState, EngineStats, MemorySummary
@@ -36,7 +37,7 @@ from ninfer_core.engine.scheduler import Scheduler
 from ninfer_core.engine.states import Transitions
 from ninfer_core.engine.units import UnitRunner
 
-_log = logging.getLogger("ninfer.engine")
+_log: Final = logging.getLogger("ninfer.engine")
 
 _TRANSACTION_POLL = 0.001
 """Seconds between two looks at a context transaction that nothing else runs beside."""
@@ -241,6 +242,8 @@ class EngineCore:
         ended = [record for record in self.scheduler.residents if record.response.done]
         self.cleanup.release_all([*ended, *records])
         self.cleanup.complete([*ended, *records], failure)
+        for trouble in self.cleanup.troubles:
+            _log.error("the engine could not be cleaned up whole", exc_info=trouble)
         for record in records:
             self.intake.forget(record)
         for _ in ended:

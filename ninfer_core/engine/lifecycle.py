@@ -54,6 +54,11 @@ class Stop:
     """End every request and leave the loop."""
 
 
+def bounded(timeout: float | None) -> float | None:
+    """``timeout`` as far as a thread can be told to wait: longer ones raise OverflowError there."""
+    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+
+
 Message = Submit | Cancel | Abandon | Ask | Stop
 _OPEN = frozenset({AvailabilityState.READY, AvailabilityState.DRAINING})
 
@@ -158,7 +163,9 @@ class Lifecycle:
     def wait_quiet(self, timeout: float | None) -> bool:
         """Wait until every request has its end and holds nothing, or the engine is gone."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._open == self._holding == 0, timeout)
+            return self._changed.wait_for(
+                lambda: self._open == self._holding == 0, bounded(timeout)
+            )
 
     def take(self) -> Message | None:
         """The next message, None when there is none now. Worker only."""
@@ -171,7 +178,7 @@ class Lifecycle:
         """Sleep until a message arrives or ``timeout`` seconds passed. Worker only."""
         if self._peeked is None:
             try:
-                self._peeked = self._inbox.get(timeout=timeout)
+                self._peeked = self._inbox.get(timeout=bounded(timeout))
             except queue.Empty:
                 return
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import Final
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Failed, Finished, GenerationEvent
 
 Terminal = Finished | Failed
+_log: Final = logging.getLogger("ninfer.engine")
 
 
 class Response:
@@ -55,8 +58,7 @@ class Response:
             return
         for event in events:
             self._events.put(event)
-        if self._wake is not None:
-            self._wake()
+        self._tell(self._wake)
 
     def end(self, event: Terminal, failure: EngineFailure | None = None) -> None:
         """Publish the one end. Raises EngineFailure on a second one."""
@@ -69,12 +71,13 @@ class Response:
             settled, wake = self._released, self._wake
         if settled:
             self._settle()
-        elif wake is not None:
-            wake()
+        else:
+            self._tell(wake)
 
     def subscribe(self, wake: Callable[[], None]) -> None:
         """Have ``wake`` called after every publication, and at once when something is there. It is
-        called by whoever publishes, so it must be quick, and may be called for nothing."""
+        called by whoever publishes, so it must be quick, and may be called for nothing. What it
+        raises there is logged: a consumer's fault ends nobody's request."""
         self._wake = wake
         if self._released or not self._events.empty():
             wake()
@@ -109,6 +112,14 @@ class Response:
         self._events.put(None)
         if settled:
             self._settle()
+
+    def _tell(self, wake: Callable[[], None] | None) -> None:
+        if wake is None:
+            return
+        try:
+            wake()
+        except Exception:
+            _log.exception("a consumer raised when it was told of an event")
 
     def _settle(self) -> None:
         if self._on_settled is not None:

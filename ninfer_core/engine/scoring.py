@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from ninfer_core.contract.engine import AvailabilityState
 from ninfer_core.contract.errors import ContextLengthExceeded, InvalidRequest, Unavailable
 from ninfer_core.contract.program import ScoringProgram
 from ninfer_core.engine.lifecycle import Ask, Lifecycle, Stop
+
+_log: Final = logging.getLogger("ninfer.engine")
 
 
 class ScoringCore:
@@ -24,6 +28,7 @@ class ScoringCore:
             self._serve()
             self._lifecycle.shut(AvailabilityState.CLOSED)
         except BaseException as error:
+            _log.critical("the engine failed", exc_info=error)
             self._lifecycle.shut(AvailabilityState.FAILED, str(error))
         finally:
             self._refuse_rest()

@@ -96,6 +96,7 @@ class UnitRunner:
         for flight in reversed(self.flights):
             attempt(partial(self._roll_back, flight))
         self.flights.clear()
+        self._unfinished.clear()
         self.round = None
 
     def _roll_back(self, flight: Flight) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ninfer_core.contract.checkpoints import Captured, CheckpointFacts
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.errors import EngineFailure, Unavailable
-from ninfer_core.contract.requests import PromptInput
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.resources import CheckpointRef, ResourceVector
 from ninfer_core.contract.units import Progress, UnitKind, UnitNeed
 from ninfer_core.engine import Engine
@@ -121,6 +123,74 @@ def test_a_failure_is_told_as_the_instance_explains_it(options):
     harness.core.fail(RuntimeError("error 719"))
     with pytest.raises(EngineFailure, match=r"^the machine was lost: error 719"):
         running.handle.result(0)
+
+
+def test_a_failure_is_logged_with_what_raised_it(options, caplog, monkeypatch):
+    harness = EngineHarness()
+    harness.submit(PROMPT, options(9))
+
+    def broken(rows, ahead_of=None):
+        raise RuntimeError("fault in the machine")
+
+    monkeypatch.setattr(harness.program, "launch_decode", broken)
+    for _ in range(20):
+        harness.core.step()
+    assert harness.core.stopped
+    (told,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert told.name == "ninfer.engine"
+    assert "in broken" in caplog.text
+    assert "RuntimeError: fault in the machine" in caplog.text
+
+
+def test_what_goes_wrong_while_a_failed_engine_is_cleaned_up_is_logged(
+    options, caplog, monkeypatch
+):
+    monkeypatch.setattr("ninfer_core.engine.cleanup._ADVANCES", 3)
+    harness = EngineHarness(FakeConfig(bind_steps=10_000))
+    harness.submit(PROMPT, options(3))
+    harness.step(2)
+    harness.core.fail(RuntimeError("fault"))
+    assert "a cancelled context transaction did not settle" in caplog.text
+
+
+def test_a_failed_engine_forgets_what_it_has_launched(options):
+    harness = EngineHarness(rounds_ahead=1)
+    harness.submit(PROMPT, options(9))
+    harness.step(4)
+    units = harness.core.units
+    units._unfinished.extend(units.flights)
+    harness.core.fail(RuntimeError("fault"))
+    assert units.flights == units._unfinished == []
+
+
+def test_a_consumer_that_raises_when_it_is_told_ends_nobody(options, caplog):
+    harness = EngineHarness()
+    deaf, other = (harness.submit(PROMPT, options(5, seed=seed)) for seed in (1, 2))
+    reached = []
+
+    def raises():
+        reached.append(1)
+        raise RuntimeError("no loop any more")
+
+    deaf.response.subscribe(raises)
+    harness.run_dry()
+    assert not harness.core.stopped
+    assert reached
+    assert [deaf.response.ends, other.response.ends] == [1, 1]
+    assert "no loop any more" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf")])
+def test_a_deadline_beyond_all_clocks_is_none(seconds):
+    """A thread cannot be told to wait that long."""
+    with Engine(fake_factory(), EngineOptions(queue_timeout=seconds)) as engine:
+        for _ in range(2):
+            asked = GenerationOptions(max_new_tokens=3, deadline=seconds, ignore_eos=True)
+            handle = engine.submit(PromptInput(token_ids=PROMPT), asked)
+            assert len(handle.result(20).token_ids) == 3
+            time.sleep(0.05)  # The worker goes to sleep in between.
+        assert engine.availability().ready
+        assert engine.drain(seconds)
 
 
 @pytest.mark.parametrize("state", [RequestState.MATERIALIZING, RequestState.PAUSING])

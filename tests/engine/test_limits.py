@@ -44,6 +44,24 @@ def test_a_limit_beyond_the_context_is_clamped_and_said(options):
     assert "54" in result.notes[0]
 
 
+@pytest.mark.parametrize("asked", [55, 1 << 31, 1 << 70])
+def test_a_least_number_of_tokens_beyond_the_context_is_clamped_and_said(options, asked):
+    """No number that is asked for reaches a Program, which reckons in int32."""
+    harness = EngineHarness()
+    tracked = harness.submit(PROMPT, options(None, min_tokens=asked))
+    assert tracked.record.rules.min_tokens == 54
+    result = run(harness, tracked).result
+    assert len(result.token_ids) == 54
+    assert result.finish_reason is FinishReason.CONTEXT_CAPACITY
+    assert result.notes == (f"min_tokens {asked} was clamped to 54, what the context has left",)
+
+
+def test_a_least_number_of_tokens_within_the_context_stays_as_it_is(options):
+    tracked = EngineHarness().submit(PROMPT, options(None, min_tokens=54))
+    assert tracked.record.rules.min_tokens == 54
+    assert tracked.record.notes == ()
+
+
 def test_a_limit_of_exactly_the_room_is_a_limit(options):
     result = result_of(EngineHarness(), PROMPT, options(54, ignore_eos=True))
     assert result.finish_reason is FinishReason.OUTPUT_LIMIT

@@ -7,8 +7,9 @@ import json
 import openai
 import pytest
 
-from ninfer_core.contract.errors import InvalidPrompt, Unsupported
+from ninfer_core.contract.errors import InvalidPrompt, InvalidRequest, Unsupported
 from ninfer_core.testing.scripted_engine import failing
+from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.settings import ServerSettings
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -202,3 +203,11 @@ def test_the_request_id_is_kept_or_made(server):
 def test_the_document_lists_the_routes(server):
     paths = json.loads(server.request("/openapi.json").text)["paths"]
     assert {"/v1/chat/completions", "/v1/models", "/health"} <= set(paths)
+
+
+def test_a_strict_server_refuses_limits_that_were_clamped_and_no_other_note():
+    refuse_clamped(["the model's preset presence_penalty 1.5 is not applied to an answer"])
+    for name in ("min_tokens", "max_output_tokens"):
+        with pytest.raises(InvalidRequest, match="was clamped") as caught:
+            refuse_clamped(["the preset is not applied", f"{name} 9 was clamped to 4"])
+        assert caught.value.param == name

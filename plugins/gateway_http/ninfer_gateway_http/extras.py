@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
@@ -39,10 +39,18 @@ def check_extras(
     return tuple(warnings)
 
 
-def refuse_warnings(warnings: Collection[str], param: str | None = None) -> None:
+def refuse_warnings(warnings: Collection[str]) -> None:
     """What a strict server does with a warning. Raises InvalidRequest with the first."""
     for warning in warnings:
-        raise InvalidRequest(warning, param=param)
+        raise InvalidRequest(warning)
+
+
+def refuse_clamped(notes: Iterable[str]) -> None:
+    """What a strict server does with the engine's notes. Raises InvalidRequest for a limit that was
+    clamped; the others say what is right with such a request."""
+    for note in notes:
+        if " was clamped " in note:
+            raise InvalidRequest(note, param=note.split()[0])
 
 
 def _neutral(value: Any, neutral: tuple[Any, ...]) -> bool:

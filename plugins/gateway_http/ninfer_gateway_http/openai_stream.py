@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ninfer_core.contract.errors import EngineFailure, InvalidRequest
+from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import (
     Delta,
     GenerationEvent,
@@ -23,6 +23,7 @@ from ninfer_core.contract.events import (
 from ninfer_gateway_http import sse
 from ninfer_gateway_http.choices import Choices, Part
 from ninfer_gateway_http.errors import ErrorReply, on_the_wire
+from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.replies import usage_report
 from ninfer_gateway_http.schema import GenerationFields
@@ -72,8 +73,8 @@ async def reply(
         if first is None:
             raise EngineFailure("a request ended without a result")
         notes = [on_the_wire(note) for note in start_of(first[1]).notes]
-        if notes and gateway.settings.strict:
-            raise InvalidRequest(notes[0], param="max_tokens")
+        if gateway.settings.strict:
+            refuse_clamped(notes)
         headers = warning_header((*warnings, *notes))
         if not body.stream:
             results = await _results(choices, len(parts), facts)

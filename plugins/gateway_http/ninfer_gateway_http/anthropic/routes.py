@@ -21,7 +21,7 @@ from ninfer_gateway_http.anthropic.stream import PING, MessageEvents, event
 from ninfer_gateway_http.anthropic.translate import to_options, understand
 from ninfer_gateway_http.bridge import Exchange
 from ninfer_gateway_http.errors import ErrorReply
-from ninfer_gateway_http.extras import refuse_warnings
+from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.sse import EventStream
 from ninfer_gateway_http.streams import (
@@ -52,7 +52,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
             start = await started(exchange)
             notes = tuple(map(spelled, start.notes))
             if strict:
-                refuse_warnings(notes)
+                refuse_clamped(notes)
             headers = warning_header((*asked.warnings, *notes))
             writer = MessageWriter(body.model or gateway.name, asked.thinking.shown)
             answer = _Answer(writer, gateway, exchange, request)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 from ninfer_gateway_http import sse
 from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire
-from ninfer_gateway_http.extras import refuse_warnings
+from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.responses.background import Background, nobody_leaves
 from ninfer_gateway_http.responses.documents import (
@@ -95,7 +95,7 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
         start = await started(exchange)
         notes = [renamed(on_the_wire(note)) for note in start.notes]
         if gateway.settings.strict:
-            refuse_warnings(notes, "max_output_tokens")
+            refuse_clamped(notes)
         headers = warning_header((*asked.warnings, *notes))
         if not body.stream:
             return JSONResponse(await run.whole(), headers=headers)
