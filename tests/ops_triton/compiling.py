@@ -1,7 +1,8 @@
-"""Compiles recorded launches for sm_90 on a machine without a GPU; started by test_compiles.py.
+"""Compiles recorded launches on a machine without a GPU; started by test_compiles.py.
 
-``python compiling.py [PART ...]`` prints a line per kernel that does not compile, and at the end
-how many did. PART is a part of the names of entries; without any, all are taken.
+``python compiling.py SM [PART ...]`` prints a line per kernel that does not compile for sm_SM, 90
+or 80, and at the end how many did. PART is a part of the names of entries; without any, all are
+taken.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from triton.compiler import ASTSource
 from ninfer_ops_triton import launch
 
 FOLDER = Path(__file__).parent
-TARGET = GPUTarget("cuda", 90, 32)
-SHARED_LIMIT = 227 * 1024
+SHARED_LIMITS = {90: 227 * 1024, 80: 163 * 1024}
+"""Bytes that a program may have on the largest device of each target."""
 OPTIONS = ("num_warps", "num_stages", "launch_pdl", "maxnreg", "num_ctas")
 
 work: list[tuple[str, Launch]] = []
@@ -39,11 +41,11 @@ def entries(parts: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
                 yield full, call
 
 
-def collect(parts: list[str]) -> list[tuple[str, Launch]]:
+def collect(parts: list[str], sm: int = 90) -> list[tuple[str, Launch]]:
     """Distinct launches; the first of each kernel in an entry also without dependent launch."""
     found: dict[Launch, str] = {}
     for name, call in entries(parts):
-        with launch.dry_run(), recorded_launches() as launches:
+        with launch.dry_run(divmod(sm, 10)), recorded_launches() as launches:
             call()
         assert launches, f"{name} launched nothing"
         kernels = set()
@@ -87,31 +89,31 @@ def source(entry: Launch) -> tuple[ASTSource, dict[str, Any]]:
     return ASTSource(entry.kernel, signature, constants, attrs), options
 
 
-def attempt(index: int) -> str | None:
+def attempt(sm: int, index: int) -> str | None:
     """What is wrong with a launch, or None."""
     name, entry = work[index]
     label = f"{name}: {entry.kernel.__name__} {dict(entry.options)}"
     try:
         ast, options = source(entry)
-        compiled = triton.compile(ast, target=TARGET, options=options)
+        compiled = triton.compile(ast, target=GPUTarget("cuda", sm, 32), options=options)
     except Exception as error:
         while error.__cause__ is not None:
             error = error.__cause__
         return f"{label}: {type(error).__name__}: {error}"
-    if compiled.metadata.shared > SHARED_LIMIT:
+    if compiled.metadata.shared > SHARED_LIMITS[sm]:
         return f"{label}: {compiled.metadata.shared} bytes of shared memory"
     return None
 
 
-def main(parts: list[str]) -> int:
+def main(sm: int, parts: list[str]) -> int:
     """Compile in as many processes as there are cores; the exit code is 1 when one failed."""
-    work.extend(collect(parts))
+    work.extend(collect(parts, sm))
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        failures = [why for why in pool.map(attempt, range(len(work))) if why]
+        failures = [why for why in pool.map(partial(attempt, sm), range(len(work))) if why]
     said = [*failures, f"{len(work) - len(failures)} of {len(work)} compiled"]
     sys.stdout.write("\n".join(said) + "\n")
     return 1 if failures or not work else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -8,7 +8,8 @@ That kernels compile is another matter: ``test_compiles.py`` starts ``compiling.
 without the interpreter. That calls every entry of the ``LAUNCHES`` dictionaries of the files
 ``launches_*.py`` next to it (name to a function without arguments) under
 ``ninfer_ops_triton.launch.dry_run``; the functions call ops at real geometry on operands of
-``harness.Operands(device="meta")``, and every distinct launch seen is compiled for sm_90.
+``harness.Operands(device="meta")``, and every distinct launch seen is compiled for sm_90, some for
+sm_80 as well.
 """
 
 from __future__ import annotations

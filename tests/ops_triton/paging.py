@@ -43,19 +43,20 @@ class Pool:
         ]
 
 
-def make_pool(kind: str, pages: int, heads: int, device: torch.device) -> Pool:
+def make_pool(kind: str, pages: int, heads: int, device: torch.device, size: int = SIZE) -> Pool:
     """A poisoned cache of ``pages`` pages."""
     shape = (pages, 64, heads)
-    guards = [Guarded((*shape, SIZE), ELEMENTS[kind], device) for _ in range(2)]
+    guards = [Guarded((*shape, size), ELEMENTS[kind], device) for _ in range(2)]
     if kind in GROUPS:
-        guards += [Guarded((*shape, GROUPS[kind]), torch.float32, device) for _ in range(2)]
+        groups = size // 64 if kind == "int8" else 1
+        guards += [Guarded((*shape, groups), torch.float32, device) for _ in range(2)]
     return Pool(KvCache(kind, *(guard.tensor for guard in guards)), guards)
 
 
 def fill(cache: KvCache, places: Tensor, operands: Operands) -> None:
     """Random keys and values at ``places`` i64[n], in the cache's format."""
     for pool, scales in ((cache.keys, cache.key_scales), (cache.values, cache.value_scales)):
-        rows = operands.normal(len(places), pool.shape[2], SIZE)
+        rows = operands.normal(len(places), *pool.shape[2:])
         if scales is None:
             pool.flatten(0, 1)[places] = rows.to(pool.dtype)
             continue

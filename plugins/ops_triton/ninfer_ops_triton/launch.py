@@ -31,15 +31,21 @@ _dry: list[int] = []
 """Threads inside :func:`dry_run`, once for each time: other threads launch as ever."""
 
 
+_named: list[tuple[int, int]] = [(9, 0)]
+"""The compute capability in use where there is no GPU is the last."""
+
+
 @contextmanager
-def dry_run() -> Iterator[None]:
+def dry_run(named: tuple[int, int] = (9, 0)) -> Iterator[None]:
     """Inside, a launch of this thread ends after its observers. Without a GPU the device is an H200
-    in name: what would run there can be recorded on any machine, with operands that have no storage
-    (torch's ``meta``)."""
+    in name, or of the capability ``named``: what would run there can be recorded on any machine,
+    with operands that have no storage (torch's ``meta``)."""
     _dry.append(get_ident())
+    _named.append(named)
     try:
         yield
     finally:
+        _named.pop()
         _dry.remove(get_ident())
 
 
@@ -133,8 +139,8 @@ def supports_dependent_launch() -> bool:
 
 
 def capability() -> tuple[int, int]:
-    """Compute capability of the current device; 9.0 where there is none."""
-    return torch.cuda.get_device_capability() if on_gpu() else (9, 0)
+    """Compute capability of the current device; 9.0 where there is none and none is named."""
+    return torch.cuda.get_device_capability() if on_gpu() else _named[-1]
 
 
 def multiprocessors() -> int:

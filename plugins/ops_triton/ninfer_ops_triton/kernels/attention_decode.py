@@ -5,6 +5,10 @@ The tokens of a row are cut at multiples of a split length that depends on the r
 row's bits come from is the same whichever rows are computed beside it: blocks of tokens start at
 multiples of BLOCK_N, each row keeps its own maximum and sum, a block that a row does not see adds
 zeros to them, and the same binary serves every width and every number of sequences.
+
+The rows of a drafter's block are the case WINDOW > 0: a row sees the last WINDOW tokens up to its
+own, and unless CAUSAL the rest of its block as well. Its splits are counted from the first that it
+sees, and their length does not grow beyond ``SPLIT << WINDOW_TIER``.
 """
 
 from __future__ import annotations
@@ -30,6 +34,20 @@ def tier_of(length, FULL_BITS: tl.constexpr):
     tokens. The exponent of an fp32 number is its whole logarithm."""
     bits = (length - 1).to(tl.float32).to(tl.int32, bitcast=True)
     return tl.maximum((bits >> 23) - (126 + FULL_BITS), 0)
+
+
+@triton.jit
+def tier_within(length, FULL_BITS: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr):
+    tier = tier_of(length, FULL_BITS)
+    if WINDOW > 0:
+        tier = tl.minimum(tier, WINDOW_TIER)
+    return tier
+
+
+@triton.jit
+def first_seen(place, FIRST: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token that a row at the token ``place`` sees."""
+    return tl.maximum(place + 1 - WINDOW, FIRST)
 
 
 @triton.jit
@@ -68,6 +86,7 @@ def attend_split(
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, FULL_BITS: tl.constexpr,
     FIRST: tl.constexpr, FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (lane and tile, key/value head, sequence). A tile is as many rows as fit with all
@@ -94,9 +113,14 @@ def attend_split(
     end_row = tl.minimum(first_row + ROWS, alive)
     if first_row >= end_row:
         return
-    longest = begin + end_row
-    low, high = tier_of(begin + first_row + 1, FULL_BITS), tier_of(longest, FULL_BITS)
-    if lane * (SPLIT << low) >= longest:
+    longest = begin + end_row if CAUSAL else begin + alive
+    shortest = begin + first_row + 1 if CAUSAL else longest
+    low = tier_within(shortest, FULL_BITS, WINDOW, WINDOW_TIER)
+    high = tier_within(longest, FULL_BITS, WINDOW, WINDOW_TIER)
+    earliest = lane
+    if WINDOW > 0:
+        earliest += first_seen(begin + first_row, FIRST, WINDOW) // (SPLIT << low)
+    if earliest * (SPLIT << low) >= longest:
         return
 
     table = block_tables + table_row * table_stride
@@ -105,7 +129,9 @@ def attend_split(
     valid = (r < ROWS * GROUP) & (w < alive)
     row = (b * width + w).to(tl.int64)
     lengths = begin + w + 1
-    tiers = tier_of(lengths, FULL_BITS)
+    if not CAUSAL:
+        lengths = tl.zeros_like(w) + (begin + alive)
+    tiers = tier_within(lengths, FULL_BITS, WINDOW, WINDOW_TIER)
     d = tl.arange(0, D)
     if FUSED:
         q = norm_rope(x + row * x_row + h * (2 * D), valid, row, cos, sin, q_scale, eps, D, R)
@@ -119,7 +145,12 @@ def attend_split(
         span = SPLIT << tier
         mine = valid & (tiers == tier)
         furthest = tl.max(tl.where(mine, lengths, 0), axis=0)
-        for split in tl.range(lane, tl.cdiv(furthest, span), lanes, num_stages=1):
+        origin = lane
+        if WINDOW > 0:
+            lows = first_seen(begin + w, FIRST, WINDOW)
+            nearest = tl.min(tl.where(mine, lows, furthest), axis=0)
+            origin += nearest // span
+        for split in tl.range(origin, tl.cdiv(furthest, span), lanes, num_stages=1):
             until = tl.minimum(furthest, (split + 1) * span)
 
             clean = until
@@ -153,16 +184,22 @@ def attend_split(
             acc = tl.zeros((BLOCK_M, D), tl.float32)
             first, last = split * span // BLOCK_N, tl.cdiv(until, BLOCK_N)
             page = tl.load(table + split * span // 64)
+            if WINDOW > 0:
+                first = tl.maximum(first, nearest // BLOCK_N)
+                page = tl.load(table + first * BLOCK_N // 64)
             for block in tl.range(first, last, num_stages=STAGES):
                 following = tl.load(table + tl.minimum(block + 1, last - 1) * BLOCK_N // 64)
                 tokens = block * BLOCK_N + offsets
                 places = page.to(tl.int64) * 64 + (block * BLOCK_N) % 64 + offsets
                 k, ks = load_tokens(keys, key_scales, places, tokens < until, head, KV, D, FORMAT)
-                v, vs = load_tokens(
-                    values, value_scales, places, tokens < clean, head, KV, D, FORMAT
-                )
+                usable = tokens < clean
+                if WINDOW > 0:
+                    usable &= tokens >= nearest
+                v, vs = load_tokens(values, value_scales, places, usable, head, KV, D, FORMAT)
                 seen = tokens[None, :] < lengths[:, None]
-                if FIRST > 0:
+                if WINDOW > 0:
+                    seen &= tokens[None, :] >= lows[:, None]
+                elif FIRST > 0:
                     seen &= tokens[None, :] >= FIRST
                 top, total, acc = absorb(
                     q,
@@ -175,6 +212,9 @@ def attend_split(
             total = tl.where(lengths > clean, tl.where(clean < until, float("nan"), total), total)
             made = mine & (split * span < lengths)
             part = (row * HEADS + h) * max_splits + split
+            if WINDOW > 0:
+                made &= split >= lows // span
+                part -= lows // span
             tl.store(partial_top + part, top, mask=made)
             tl.store(partial_total + part, total, mask=made)
             tl.store(partial_acc + (part * D)[:, None] + d[None, :], acc, mask=made[:, None])
@@ -185,6 +225,7 @@ def combine_partials(
     partial_acc, partial_top, partial_total, x, starts, live, out, width, max_splits, x_row,
     HEADS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, SPLITS: tl.constexpr,
     SPLIT: tl.constexpr, FULL_BITS: tl.constexpr, GATED: tl.constexpr,
+    FIRST: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (row and head, part of D): join the splits, multiply by the gate's sigmoid."""
@@ -198,10 +239,16 @@ def combine_partials(
     if w >= tl.load(live + b):
         tl.store(place, tl.zeros((BLOCK_D,), out.dtype.element_ty))
         return
-    length = (tl.load(starts + b) + w + 1).to(tl.int32)
-    span = SPLIT << tier_of(length, FULL_BITS)
+    if CAUSAL:
+        length = (tl.load(starts + b) + w + 1).to(tl.int32)
+    else:
+        length = tl.load(starts + b) + tl.load(live + b)
+    span = SPLIT << tier_within(length, FULL_BITS, WINDOW, WINDOW_TIER)
     s = tl.arange(0, SPLITS)
-    made = s < tl.cdiv(length, span)
+    splits = tl.cdiv(length, span)
+    if WINDOW > 0:
+        splits -= first_seen((tl.load(starts + b) + w).to(tl.int32), FIRST, WINDOW) // span
+    made = s < splits
     tops = tl.load(partial_top + part * max_splits + s, mask=made, other=float("-inf"))
     totals = tl.load(partial_total + part * max_splits + s, mask=made, other=0.0)
     parts = partial_acc + ((part * max_splits + s) * D)[:, None] + d[None, :]

@@ -1,0 +1,53 @@
+"""Launches of block drafters at the geometry of published ones, and of the demo's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from harness import Operands
+
+from ninfer_core.ops.contracts.values import KvCache, PagedRows
+from ninfer_ops_triton import attention, kv
+
+META = Operands(device="meta")
+PAGES = 4096
+BF16, I32, I64 = torch.bfloat16, torch.int32, torch.int64
+ELEMENTS = {"bf16": BF16, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
+
+
+def cache(kind: str, heads: int, size: int) -> KvCache:
+    pools = [META.empty(PAGES, 64, heads, size, dtype=ELEMENTS[kind]) for _ in range(2)]
+    groups = {"int8": size // 64, "fp8": 1}.get(kind, 0)
+    scales = [META.empty(PAGES, 64, heads, groups) for _ in range(2 if groups else 0)]
+    return KvCache(kind, *pools, *scales)
+
+
+def block(
+    kind: str, heads: int, kv_heads: int, size: int, width: int, causal: bool, window: int | None
+) -> None:
+    small = [META.empty(8, dtype=I32) for _ in range(3)]
+    rows = PagedRows(META.empty(8, PAGES, dtype=I32), *small, width)
+    q = META.empty(8 * width, heads, size, dtype=BF16)
+    pools = cache(kind, kv_heads, size)
+    attention.block_attention(q, pools, rows, size**-0.5, causal=causal, window=window)
+
+
+def stored(kind: str, heads: int, kv_heads: int, size: int) -> None:
+    """Rotation over whole heads."""
+    q, k, v = (META.empty(64, count, size, dtype=BF16) for count in (heads, kv_heads, kv_heads))
+    angles = META.empty(64, size // 2), META.empty(64, size // 2)
+    scales = META.empty(size), META.empty(size)
+    slots = META.empty(64, dtype=I64)
+    kv.qk_norm_rope_store(q, k, v, *scales, 1e-6, *angles, cache(kind, kv_heads, size), slots)
+
+
+LAUNCHES: dict[str, Callable[[], None]] = {}
+for form in ELEMENTS:
+    LAUNCHES[f"block.{form}"] = partial(block, form, 32, 8, 128, 8, False, 2048)
+    LAUNCHES[f"stored.{form}"] = partial(stored, form, 32, 8, 128)
+LAUNCHES["block.whole"] = partial(block, "bf16", 32, 8, 128, 16, False, None)
+LAUNCHES["block.causal"] = partial(block, "bf16", 32, 8, 128, 16, True, 4096)
+LAUNCHES["block.wide"] = partial(block, "bf16", 8, 2, 256, 16, False, None)
+LAUNCHES["block.demo"] = partial(block, "bf16", 4, 2, 64, 8, True, 64)
