@@ -8,16 +8,23 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ninfer_core.draft_choice import target_facts
 from ninfer_core.errors import NinferError
-from ninfer_core.hookspecs import ARCHITECTURES, WEIGHT_FORMATS
+from ninfer_core.hookspecs import ARCHITECTURES, DRAFT_BACKENDS, WEIGHT_FORMATS
 from ninfer_core.models import ResolvedModel
 from ninfer_core.plugins import PluginHost
 
 if TYPE_CHECKING:
     from ninfer_core.artifact import FormatRegistry
-    from ninfer_core.artifact.convert import ArchitectureConverter, ConvertProgress
+    from ninfer_core.artifact.convert import (
+        ArchitectureConverter,
+        ComponentSpec,
+        ConvertProgress,
+        DraftConverter,
+        ModelDescription,
+    )
 
 CACHE_VARIABLE: Final = "NINFER_CACHE_DIR"
 _SOURCES: Final = ("*.safetensors", "*.json", "*.jinja")
@@ -38,6 +45,29 @@ def converters(host: PluginHost) -> dict[str, ArchitectureConverter]:
             converter = host.load(ARCHITECTURES, entry.name, "converter")
             found.update(dict.fromkeys(entry.architectures, converter))
     return found
+
+
+def draft_converters(host: PluginHost) -> dict[str, DraftConverter]:
+    """The converter of every class name of a drafter that is published by itself.
+
+    Asking for one names its plug-in. Raises the PluginError of one that cannot be loaded.
+    """
+    return {
+        architecture: partial(_described, host, entry.name)
+        for entry in host.described(DRAFT_BACKENDS)
+        if entry.describe and not entry.unavailable
+        for architecture in entry.architectures
+    }
+
+
+def _described(
+    host: PluginHost, backend: str, config: Mapping[str, Any], target: ModelDescription
+) -> ComponentSpec:
+    host.activate(host.provider(DRAFT_BACKENDS, backend).name)
+    describe = host.load(DRAFT_BACKENDS, backend, "describe")
+    components = {component.name: component.config for component in target.components}
+    component: ComponentSpec = describe(config, target_facts(target.architecture, components))
+    return component
 
 
 def weight_formats(host: PluginHost) -> FormatRegistry:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ninfer_core.artifact import Artifact
     from ninfer_core.contract.speculation import DraftBackend
 
-DEFAULT_DRAFTS = 3
-"""Drafts per round when none are asked for."""
-
 
 def draft_entry(host: PluginHost, options: EngineOptions) -> DraftBackendEntry | None:
     """The backend asked for by name, or else the only one that a named plug-in offers.
@@ -48,11 +45,20 @@ def draft_entry(host: PluginHost, options: EngineOptions) -> DraftBackendEntry |
     return entry
 
 
-def features_of(options: EngineOptions, entry: DraftBackendEntry | None) -> Features:
-    """What is bound besides text."""
-    if entry is None:
+def features_of(
+    options: EngineOptions, entry: DraftBackendEntry | None, backend: DraftBackend | None
+) -> Features:
+    """What is bound besides text. Raises UsageError for more drafts than the weights allow."""
+    if entry is None or backend is None:
         return Features(vision=options.vision)
-    drafts = options.draft_tokens or min(DEFAULT_DRAFTS, entry.max_drafts)
+    most = min(entry.max_drafts, backend.max_drafts)
+    if options.draft_tokens > most:
+        raise UsageError(
+            f"draft_tokens is {options.draft_tokens}; the {entry.name} drafter of this artifact "
+            f"makes at most {most}",
+            hint=f"give --draft-tokens {most} or less",
+        )
+    drafts = options.draft_tokens or min(entry.usual_drafts, most)
     return Features(vision=options.vision, draft=entry.name, draft_tokens=drafts)
 
 
@@ -62,7 +68,8 @@ def open_draft_backend(
     """The backend of ``entry``, unbound. Raises PluginError, UsageError for a target it refuses."""
     if entry is None:
         return None
-    facts = _facts(artifact)
+    configs = {name: artifact.component(name).config for name in artifact.component_names}
+    facts = target_facts(artifact.architecture or "", configs)
     verdict = entry.accepts(facts)
     if not verdict.ok:
         raise UsageError(
@@ -73,16 +80,17 @@ def open_draft_backend(
     return backend
 
 
-def _facts(artifact: Artifact) -> TargetFacts:
-    config: Mapping[str, Any] = artifact.component("text").config
+def target_facts(architecture: str, components: Mapping[str, Mapping[str, Any]]) -> TargetFacts:
+    """What a drafter may know of a target with these components' configurations."""
+    config = components["text"]
     text = config.get("text_config") or config
     return TargetFacts(
-        architecture=artifact.architecture or "",
+        architecture=architecture,
         layers=int(text.get("num_hidden_layers", 0)),
         hidden_size=int(text.get("hidden_size", 0)),
         vocab_size=int(text.get("vocab_size", 0)),
         mtp_layers=int(text.get("mtp_num_hidden_layers", 0)),
         kv_heads=int(text.get("num_key_value_heads", 0)),
         head_size=int(text.get("head_dim", 0)),
-        components={name: artifact.component(name).config for name in artifact.component_names},
+        components=components,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ninfer_core.hookspecs.markers import hookspec
 from ninfer_core.hookspecs.records import Entry, Seam, Verdict, always
@@ -31,12 +31,22 @@ class DraftBackendEntry(Entry):
     """A drafter.
 
     ``load`` loads what, called with the ``TargetFacts``, makes a ``DraftBackend``; ``max_drafts``
-    bounds the drafts per round.
+    bounds the drafts per round, of which there are ``usual_drafts`` unless others are asked for.
+
+    A drafter that is published as a checkpoint of its own names the class names of its
+    ``config.json`` in ``architectures``; ``describe`` loads
+    ``(config, TargetFacts) -> ComponentSpec``, which tells the converter what the drafter consists
+    of and raises ArtifactError for one that does not fit the target.
     """
+
+    LOADERS: ClassVar[tuple[str, ...]] = ("load", "describe")
 
     load: str
     max_drafts: int
+    usual_drafts: int = 3
     accepts: Callable[[TargetFacts], Verdict] = always
+    architectures: tuple[str, ...] = ()
+    describe: str = ""
 
 
 class SpeculationSpecs:

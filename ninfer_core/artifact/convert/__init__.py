@@ -10,6 +10,7 @@ from ninfer_core.artifact.convert.architecture import (
     Place,
     SourceSpec,
 )
+from ninfer_core.artifact.convert.drafters import DraftConverter
 from ninfer_core.artifact.convert.progress import ConvertProgress, ProgressEvent, no_progress
 from ninfer_core.artifact.convert.recipe import (
     RECIPES,
@@ -28,6 +29,7 @@ __all__ = [
     "ConversionReport",
     "ConvertOptions",
     "ConvertProgress",
+    "DraftConverter",
     "FusionGroup",
     "ModelDescription",
     "ParameterRole",

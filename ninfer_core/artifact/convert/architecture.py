@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ninfer_core.artifact.model import JsonObject
@@ -14,11 +14,13 @@ class ParameterRole(enum.Enum):
     """What a recipe may do with a parameter.
 
     MATRIX multiplies activations, TABLE is indexed or projected by vocabulary rows (padding rows
+    may be zero), CODEBOOK is indexed by vocabulary rows alone and stays at 16 bits or more (rows
     may be zero), VECTOR keeps at least its stored precision.
     """
 
     MATRIX = "matrix"
     TABLE = "table"
+    CODEBOOK = "codebook"
     VECTOR = "vector"
 
 
@@ -54,13 +56,20 @@ class FusionGroup:
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """A component that this checkpoint's configuration provides for."""
+    """A component that this checkpoint's configuration provides for.
+
+    Of a checkpoint that is a drafter alone, ``copies`` maps keys that may repeat a table of the
+    target to that table's parameter (the first that there is), ``refused`` maps keys to why such a
+    tensor cannot be used.
+    """
 
     name: str
     target: str | None
     config: JsonObject
     parameters: tuple[ParameterSpec, ...]
     groups: tuple[FusionGroup, ...] = ()
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

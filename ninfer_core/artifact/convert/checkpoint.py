@@ -34,10 +34,14 @@ class Checkpoint:
     weight_files: tuple[Path, ...]
     resources: Mapping[str, bytes]
 
+    @property
+    def source_files(self) -> tuple[Path, ...]:
+        """Configuration and weights."""
+        return (self.directory / "config.json", *self.weight_files)
+
     def hash_sources(self, progress: Callable[[str, int], None]) -> tuple[SourceFile, ...]:
         """Name, size and SHA-256 of config and weights; ``progress`` gets (name, bytes hashed)."""
-        files = (self.directory / "config.json", *self.weight_files)
-        return tuple(_hash_file(path, progress) for path in files)
+        return tuple(_hash_file(path, progress) for path in self.source_files)
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

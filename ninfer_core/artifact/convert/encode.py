@@ -125,7 +125,7 @@ class ObjectEncoder:
         return whole.block(" ".join(sorted(dtypes)), limit)
 
     def _zero_row_limit(self, member: Member) -> float:
-        lenient = self._allow_zero_rows or member.spec.role is ParameterRole.TABLE
+        lenient = self._allow_zero_rows or member.spec.role is not ParameterRole.MATRIX
         return SOME_ZERO_ROWS if lenient else NO_ZERO_ROWS
 
 

@@ -56,8 +56,8 @@ def match_tensors(
     }
     sources: dict[str, tuple[SourceTensor, ...]] = {}
     for component in components:
-        sources.update(_component_sources(component, wanted))
-    _refuse_extra([tensor.name for tensor in wanted.values()])
+        sources.update(component_sources(component, wanted))
+    refuse_extra([tensor.name for tensor in wanted.values()])
     left = [place for place in placed if place.component not in chosen and place.ignored is None]
     return Match(
         components=components,
@@ -83,11 +83,12 @@ def _place_all(
             )
         else:
             placed[place] = tensor
-    _refuse_extra(unknown)
+    refuse_extra(unknown)
     return placed
 
 
-def _refuse_extra(names: Sequence[str]) -> None:
+def refuse_extra(names: Sequence[str]) -> None:
+    """Raise for the first of ``names``, if any."""
     if names:
         first = min(names)
         raise ConversionError(
@@ -123,7 +124,7 @@ def _select(
     return tuple(component for component in description.components if component.name in requested)
 
 
-def _component_sources(
+def component_sources(
     component: ComponentSpec, wanted: dict[tuple[str, str], SourceTensor]
 ) -> dict[str, tuple[SourceTensor, ...]]:
     """Tensors by parameter; takes them out of ``wanted``."""

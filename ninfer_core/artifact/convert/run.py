@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ninfer_core.artifact.container import DEFAULT_PART_BYTES
-from ninfer_core.artifact.convert.architecture import ArchitectureConverter
+from ninfer_core.artifact.convert.architecture import ArchitectureConverter, ModelDescription
 from ninfer_core.artifact.convert.checkpoint import RESOURCES, TEMPLATE, Checkpoint, open_checkpoint
+from ninfer_core.artifact.convert.drafters import (
+    DraftConverter,
+    Drafter,
+    open_drafters,
+    with_drafter,
+)
 from ninfer_core.artifact.convert.encode import ObjectEncoder
 from ninfer_core.artifact.convert.matching import match_tensors
 from ninfer_core.artifact.convert.plan import ConversionPlan, plan_conversion, resource_id
@@ -33,13 +39,15 @@ class ConvertOptions:
     """How to convert.
 
     ``head`` names the format of the vocabulary tables (embedding and head), None leaves it to the
-    recipe. ``components`` None takes all that checkpoint and architecture have; ``name`` None takes
-    the directory's name; ``part_bytes`` bounds the payload of one file.
+    recipe. ``components`` None takes all that checkpoint and architecture have; ``drafters`` are
+    directories of drafters to add, whatever ``components`` says. ``name`` None takes the
+    directory's name; ``part_bytes`` bounds the payload of one file.
     """
 
     recipe: str = "bf16"
     head: str | None = None
     components: Sequence[str] | None = None
+    drafters: Sequence[str | os.PathLike[str]] = ()
     name: str | None = None
     overwrite: bool = False
     allow_zero_rows: bool = False
@@ -51,6 +59,7 @@ def convert(
     out: str | os.PathLike[str],
     *,
     architectures: Mapping[str, ArchitectureConverter],
+    drafters: Mapping[str, DraftConverter] | None = None,
     options: ConvertOptions | None = None,
     progress: ConvertProgress = no_progress,
     formats: FormatRegistry | None = None,
@@ -58,16 +67,25 @@ def convert(
 ) -> ConversionReport:
     """Convert the checkpoint directory ``source`` to the artifact ``out``.
 
-    ``architectures`` maps class names of ``config.json`` to converters. Equal checkpoints and
-    options give equal bytes. Raises `ArtifactError` naming the field at fault and the mend;
-    nothing is left on disk then.
+    ``architectures`` and ``drafters`` map class names of ``config.json`` to converters. Equal
+    checkpoints and options give equal bytes. Raises `ArtifactError` naming the field at fault and
+    the mend; nothing is left on disk then.
     """
     target, chosen = Path(out), options or ConvertOptions()
     try:
         _check_target(target, chosen)
         checkpoint = open_checkpoint(Path(source))
-        plan, architecture = _plan(checkpoint, architectures, chosen, recipes)
-        job = _Job(checkpoint, plan, architecture, _recipe_name(recipes, chosen), target, chosen)
+        description = _converter(checkpoint.config, architectures).describe(checkpoint.config)
+        added = open_drafters(chosen.drafters, drafters or {}, description)
+        job = _Job(
+            checkpoint,
+            added,
+            _plan(checkpoint, description, added, chosen, recipes),
+            description.architecture,
+            _recipe_name(recipes, chosen),
+            target,
+            chosen,
+        )
         return job.run(progress, formats or builtin_registry())
     except OSError as error:
         raise ConversionError(
@@ -86,15 +104,17 @@ def _check_target(target: Path, options: ConvertOptions) -> None:
 
 def _plan(
     checkpoint: Checkpoint,
-    architectures: Mapping[str, ArchitectureConverter],
+    description: ModelDescription,
+    drafters: Sequence[Drafter],
     options: ConvertOptions,
     recipes: RecipeBook,
-) -> tuple[ConversionPlan, str]:
+) -> ConversionPlan:
     recipe = recipes.get(options.recipe)
     tables = None if options.head is None else table_storage(options.head)
-    description = _converter(checkpoint.config, architectures).describe(checkpoint.config)
     match = match_tensors(description, checkpoint.tensors, options.components)
-    return plan_conversion(match, recipe, tables), description.architecture
+    for drafter in drafters:
+        match = with_drafter(match, drafter)
+    return plan_conversion(match, recipe, tables)
 
 
 def _recipe_name(recipes: RecipeBook, options: ConvertOptions) -> str:
@@ -118,6 +138,7 @@ def _converter(
 @dataclass(frozen=True, slots=True)
 class _Job:
     checkpoint: Checkpoint
+    drafters: Sequence[Drafter]
     plan: ConversionPlan
     architecture: str
     recipe: str
@@ -149,10 +170,13 @@ class _Job:
         return self.options.name or self.checkpoint.directory.resolve().name
 
     def _provenance(self, progress: ConvertProgress) -> Provenance:
-        files = (self.checkpoint.directory / "config.json", *self.checkpoint.weight_files)
-        total = sum(path.stat().st_size for path in files)
-        sources = self.checkpoint.hash_sources(PhaseMeter("hash", total, progress))
-        return Provenance(CONVERTER, self.recipe, sources)
+        opened = (self.checkpoint, *(drafter.checkpoint for drafter in self.drafters))
+        total = sum(path.stat().st_size for each in opened for path in each.source_files)
+        meter = PhaseMeter("hash", total, progress)
+        sources = [*self.checkpoint.hash_sources(meter)]
+        for drafter in self.drafters:
+            sources += drafter.hash_sources(meter)
+        return Provenance(CONVERTER, self.recipe, tuple(sources))
 
     def _write_resources(self, writer: ArtifactWriter) -> None:
         for name, data in self.checkpoint.resources.items():

@@ -34,6 +34,10 @@ def convert(
         str | None,
         typer.Option(metavar="A,B", help="Components to carry; default: all that there are."),
     ] = None,
+    drafter: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="A drafter's directory to add; again for another kind."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="N", help="Public name; default: the directory's.")
     ] = None,
@@ -47,12 +51,13 @@ def convert(
     with reported(debug=debug, as_json=as_json):
         from ninfer_core.artifact.convert import ConvertOptions
         from ninfer_core.artifact.convert import convert as convert_checkpoint
-        from ninfer_core.conversion import converters, weight_formats
+        from ninfer_core.conversion import converters, draft_converters, weight_formats
 
         options = ConvertOptions(
             recipe=recipe,
             head=head,
             components=None if components is None else _names(components),
+            drafters=drafter or (),
             name=name,
             overwrite=force,
         )
@@ -61,6 +66,7 @@ def convert(
                 source,
                 out,
                 architectures=converters(ctx.obj),
+                drafters=draft_converters(ctx.obj),
                 options=options,
                 progress=meter.conversion,
                 formats=weight_formats(ctx.obj),
