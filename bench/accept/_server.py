@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import signal
 import subprocess
 import sys
 import threading
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +85,29 @@ def capped(limit: int, *, context: int = 1024) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextlib.contextmanager
+def log_tail(lines: int = 200) -> Iterator[deque[str]]:
+    """The latest lines that anything in this process logs within, with what was raised."""
+    kept: deque[str] = deque(maxlen=lines)
+    handler = _Keeping(kept)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield kept
+    finally:
+        root.removeHandler(handler)
+
+
+class _Keeping(logging.Handler):
+    def __init__(self, kept: deque[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.extend(self.format(record).splitlines())
 
 
 class _Capped:

@@ -3,22 +3,26 @@
 Usage: python bench/accept/http_schemathesis.py [--examples 2000] [--seed 0]
 
 The server answers with at most 16 tokens. Each operation gets its share of the examples, half of
-them broken on purpose, some of them right but for a few fields. A reply with status 500 or above,
-or none within 60 seconds, is a fault.
+them broken on purpose, some of them right but for a few fields, some of those with numbers from the
+ends of what machines count in. A reply with status 500 or above, or none within 60 seconds, is a
+fault; it is reported with what the server logged, and after one that ended the engine no more is
+asked.
 Prints one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import schemathesis
-from _server import capped
+from _server import capped, log_tail
 from _setting import print_report
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
@@ -35,13 +39,18 @@ BASES: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "one two"},
 }
 """A right body for each route that takes one."""
+ENDS = [(1 << bits) - off for bits in (31, 32, 53, 63, 64, 70) for off in (0, 1)]
+"""Put in place of a whole number in some requests."""
 PATIENCE = 60.0
+_TOLD = 60
+"""Lines of the log in the report of a fault."""
 MOST_CHOICES = 8
 """A request for more, which the server would answer, asks for so many: a hundred take a while."""
 
 
-def explore(url: str, examples: int, start: int) -> dict[str, Any]:
-    """Ask ``url`` for at least so many made-up requests; what came back, by operation."""
+def explore(url: str, examples: int, start: int, log: Sequence[str] = ()) -> dict[str, Any]:
+    """Ask ``url`` for at least so many made-up requests; what came back, by operation. ``log`` is
+    what the server has logged, latest last."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
     posts = sum(operation.method.lower() == "post" for operation in operations)
@@ -49,7 +58,7 @@ def explore(url: str, examples: int, start: int) -> dict[str, Any]:
     statuses: dict[str, Counter[str]] = {one.label: Counter() for one in operations}
     faults: list[dict[str, Any]] = []
     asked = 0
-    while asked < examples:
+    while asked < examples and _ready(url):
         share = max(1, -(-(examples - asked) // (3 * posts)))
         for operation in operations:
             for case in _requests(operation, share, rng):
@@ -58,7 +67,7 @@ def explore(url: str, examples: int, start: int) -> dict[str, Any]:
                 statuses[operation.label][status] += 1
                 if not status.isdecimal() or int(status) >= 500:
                     found = {"operation": operation.label, "status": status, "curl": _shown(case)}
-                    faults.append(found)
+                    faults.append(found | {"log": list(log)[-_TOLD:]})
     return {
         "asked": asked,
         "statuses": {label: dict(count) for label, count in statuses.items()},
@@ -77,6 +86,25 @@ def _requests(operation: Any, share: int, rng: random.Random) -> Iterator[Any]:
                 names = rng.sample(sorted(case.body), min(len(case.body), rng.randrange(1, 3)))
                 case.body = base | {name: case.body[name] for name in names}
                 yield case
+                yield from _at_the_ends(case, rng)
+
+
+def _at_the_ends(case: Any, rng: random.Random) -> Iterator[Any]:
+    """``case`` with one of the whole numbers that its operation takes at an end of the integers."""
+    raw = case.operation.schema.raw_schema
+    content = raw["paths"][case.operation.path]["post"]["requestBody"]["content"]
+    named = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    fields = raw["components"]["schemas"][named]["properties"]
+    numbers = [name for name, said in fields.items() if "'integer'" in str(said)]
+    if numbers:
+        case.body = case.body | {rng.choice(sorted(numbers)): rng.choice(ENDS)}
+        yield case
+
+
+def _ready(url: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/ready", timeout=60) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def _cases(operation: Any, mode: Any, share: int, start: int) -> Iterator[Any]:
@@ -124,9 +152,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    with capped(CAP) as url:
+    with log_tail() as log, capped(CAP) as url:
         began = time.monotonic()
-        found = explore(url, args.examples, args.seed)
+        found = explore(url, args.examples, args.seed, log)
         seconds = time.monotonic() - began
     report = {"accept": "http_schemathesis", **vars(args), "cap": CAP, "seconds": seconds, **found}
     print_report(report, not found["faults"] and found["asked"] >= args.examples)
