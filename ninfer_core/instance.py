@@ -137,13 +137,14 @@ def _build(
     policy = host.load(CACHE_POLICIES, options.cache_policy)()
     budget = _budget(artifact, options, keeps=policy.keeps)
     drafter = draft_entry(host, options)
+    backend = open_draft_backend(host, drafter, artifact)
     request = BuildRequest(
         artifact=artifact,
         devices=tuple(devices),
         ops=selection.ops,
         prepare_ops=selection.prepare,
-        features=features_of(options, drafter),
-        draft_backend=open_draft_backend(host, drafter, artifact),
+        features=features_of(options, drafter, backend),
+        draft_backend=backend,
         purpose=options.purpose,
         budget=budget,
         grammar_backend=grammar_backend(host, options.grammar_backend),

@@ -144,6 +144,10 @@ class TargetParts(Protocol):
         """A small parameter of any shape in fp32."""
         ...
 
+    def table(self, name: str, shape: tuple[int, int]) -> Tensor:
+        """A matrix whose rows are looked up, in the floating type in which it is stored."""
+        ...
+
     def place(self, name: str, values: Tensor) -> Tensor:
         """A table that the drafter made itself, where its weights are."""
         ...
@@ -182,6 +186,11 @@ class DraftBackend(Protocol):
     @property
     def caches(self) -> Sequence[CacheShape]:
         """The attention caches that it needs, known before it is bound."""
+        ...
+
+    @property
+    def max_drafts(self) -> int:
+        """The most drafts of a round that its weights allow."""
         ...
 
     @property

@@ -24,7 +24,9 @@ from ninfer_qwen3_5.load.text import TextLoader
 from ninfer_qwen3_5.model.lending import LentParts
 from ninfer_qwen3_5.program.drafting import Drafting
 from ninfer_qwen3_5.program.layout import own_cache
+from ninfer_spec_dflash.drafter import DFlashDrafter
 from ninfer_spec_mtp.drafter import MtpDrafter
+from tests.model.block_drafters import bind_block, small_config
 from tests.model.conftest import Case
 
 VOCAB = 320
@@ -32,28 +34,51 @@ Script = Callable[[int, int, int], int]
 """Table row, position and the token there to the token behind it."""
 
 
-class ScriptedDrafter(MtpDrafter):
-    """Takes rows in as the MTP head does, and drafts what ``script`` says: the first ``right`` of a
-    round as they are, the others changed."""
+class Scripted:
+    """Drafts what ``script`` says, whatever the backend behind it makes of what it sees: the first
+    ``right`` of a round as they are, the others changed."""
 
-    def __init__(self, script: Script, right: Callable[[], int]) -> None:
-        super().__init__(cache_of())
-        self.script = script
-        self.right = right
+    script: Script
+    right: Callable[[], int]
 
     def propose(self, ids: Any, rows: Any, caches: Any, places: Sequence[Any]) -> Proposal:
-        super().propose(ids, rows, caches, places)
+        made = super().propose(ids, rows, caches, places).drafts  # type: ignore[misc]
         rows = places[0].rows
         drafts = []
         for table_row, start, token in zip(
             rows.table_rows.tolist(), rows.starts.tolist(), ids.tolist(), strict=True
         ):
             drafted, right = [], self.right()
-            for step in range(len(places)):
+            for step in range(made.shape[1]):
                 token = self.script(table_row, start + step, token)
                 drafted.append(token if step < right else (token + 1) % VOCAB)
             drafts.append(drafted)
-        return Proposal(torch.tensor(drafts, dtype=torch.int32))
+        return Proposal(torch.tensor(drafts, dtype=torch.int32).view(made.shape))
+
+
+class ScriptedDrafter(Scripted, MtpDrafter):
+    """Takes rows in as the MTP head does."""
+
+    def __init__(self, script: Script, right: Callable[[], int]) -> None:
+        super().__init__(cache_of())
+        self.script = script
+        self.right = right
+
+
+class ScriptedBlock(Scripted, DFlashDrafter):
+    """Takes rows in as a DFlash drafter does. ``kind`` is dflash or dflash2."""
+
+    def __init__(self, kind: str, script: Script, right: Callable[[], int]) -> None:
+        super().__init__(small_config(kind))
+        self.script = script
+        self.right = right
+
+
+def scripted(kind: str, script: Script, right: Callable[[], int]) -> MtpDrafter | DFlashDrafter:
+    """A scripted drafter of any backend, mtp, dflash or dflash2."""
+    if kind == "mtp":
+        return ScriptedDrafter(script, right)
+    return ScriptedBlock(kind, script, right)
 
 
 def followers(*known: Sequence[int]) -> Script:
@@ -72,8 +97,12 @@ def cache_of(config: TextConfig | None = None) -> CacheShape:
     return CacheShape(0, 0) if config is None else own_cache(config)
 
 
-def drafting(case: Case, drafter: MtpDrafter, tokens: int) -> Drafting:
-    """``drafter`` bound to the case's model with the random head beside its checkpoint."""
+def drafting(case: Case, drafter: MtpDrafter | DFlashDrafter, tokens: int) -> Drafting:
+    """``drafter`` bound to the case's model with random weights: those of the head beside its
+    checkpoint, or of a DFlash model."""
+    if isinstance(drafter, DFlashDrafter):
+        bind_block(case, drafter)
+        return Drafting(drafter, tokens)
     drafter.caches = (cache_of(case.model.config),)
     with open_artifact(_artifact(case)) as artifact:
         loader = TextLoader(ArtifactSource(artifact, "mtp"), case.model.config, OPS)

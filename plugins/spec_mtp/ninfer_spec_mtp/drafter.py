@@ -24,6 +24,7 @@ from ninfer_core.contract.speculation import (
 )
 from ninfer_core.hookspecs import TargetFacts
 from ninfer_core.ops.contracts.values import KvCache
+from ninfer_spec_mtp.plugin import MOST_DRAFTS
 
 _USE = "mtp_input"
 
@@ -34,6 +35,7 @@ class MtpDrafter:
     phase = DraftPhase.AFTER_ACCEPT
     component = "mtp"
     block = False
+    max_drafts = MOST_DRAFTS
 
     def __init__(self, cache: CacheShape) -> None:
         self.caches = (cache,)

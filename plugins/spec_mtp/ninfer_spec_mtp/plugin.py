@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from ninfer_core import hookimpl
 from ninfer_core.hookspecs import DraftBackendEntry, TargetFacts, Verdict
 
+MOST_DRAFTS = 8
+
 
 def _has_mtp_head(target: TargetFacts) -> Verdict:
     return Verdict.yes() if target.mtp_layers else Verdict.no("the checkpoint has no MTP layer")
@@ -18,7 +20,7 @@ def ninfer_draft_backends() -> Iterable[DraftBackendEntry]:
     yield DraftBackendEntry(
         name="mtp",
         summary="Draft with the checkpoint's multi-token-prediction head",
-        max_drafts=8,
+        max_drafts=MOST_DRAFTS,
         load="ninfer_spec_mtp.drafter:open_drafter",
         accepts=_has_mtp_head,
     )

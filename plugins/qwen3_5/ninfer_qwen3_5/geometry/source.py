@@ -48,7 +48,7 @@ class GeometrySource:
         self._matrices = torch.Generator(device).manual_seed(geometry.seed)
         self._vectors = torch.Generator().manual_seed(geometry.seed)
 
-    def matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+    def matrix(self, prefix: str, shapes: Shapes, use: str | None) -> WeightMatrix:
         names = [prefix + key for key in shapes]
         weight_format = self._formats[names[0]][0]
         rows, columns = sum(shape[0] for shape in shapes.values()), next(iter(shapes.values()))[-1]

@@ -56,6 +56,10 @@ class DeviceResidence:
         return placed
 
 
+TABLES = 1 << 16
+"""Bytes for small tables that a drafter makes itself."""
+
+
 def resident_bytes(
     artifact: Artifact, config: TextConfig, components: Sequence[str] = ("text",)
 ) -> int:
@@ -70,9 +74,10 @@ def resident_bytes(
         math.prod(binding.shape)
         for component in components
         for binding in artifact.bindings(component)
-        if component != "text" and len(binding.shape) == 1
+        if component != "text" and len(binding.shape) != 2
     )
     widened = sum(padded(4 * size) for size in beside)
+    widened += TABLES * (len(components) > 1)
     return sum(padded(t.bytes) for t in stored.values()) + widened + vector_bytes(config)
 
 

@@ -19,11 +19,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 class ParameterSource(Protocol):
     """Hands out each parameter once; names are logical (``text.layers.3.mlp.down_proj.weight``)."""
 
-    def matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+    def matrix(self, prefix: str, shapes: Shapes, use: str | None) -> WeightMatrix:
         """The matrices ``prefix + key``, stacked by rows in the order of ``shapes``.
 
-        ``use`` names the activation input they meet. The same object again means the same weights:
-        they are placed and prepared once.
+        ``use`` names the activation input they meet, None for tables that meet none. The same
+        object again means the same weights: they are placed and prepared once.
         """
         ...
 
@@ -42,7 +42,7 @@ class ArtifactSource:
         self._binder = Binder(artifact, (component,))
         self._handed_out: dict[object, WeightMatrix] = {}
 
-    def matrix(self, prefix: str, shapes: Shapes, use: str) -> WeightMatrix:
+    def matrix(self, prefix: str, shapes: Shapes, use: str | None) -> WeightMatrix:
         named = [(prefix + name, shape) for name, shape in shapes.items()]
         bound = self._binder.stacked(named, use=use)
         return self._handed_out.setdefault(bound.key, _weight_matrix(bound))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.artifact import Artifact
+from ninfer_core.artifact import Artifact, ArtifactError
+from ninfer_core.artifact.encoded import WEIGHT
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.rope import interleaved_axes, inverse_frequencies
 from ninfer_core.ops.table import Ops
@@ -156,6 +157,16 @@ class TextLoader:
     def vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """A small parameter as it is stored."""
         return self.place(parameter, self._source.vector(parameter, shape))
+
+    def table(self, prefix: str, name: str, shape: tuple[int, int]) -> Tensor:
+        """A matrix whose rows are looked up, as it is stored. Raises ArtifactError for one that is
+        packed."""
+        stored = self._source.matrix(prefix, {name: shape}, None)
+        if WEIGHT not in stored.planes:
+            raise ArtifactError(
+                prefix + name, f"is stored as {stored.format}", "convert it in a floating format"
+            )
+        return self._residence.matrix(prefix + name, stored).planes[WEIGHT]
 
     def place(self, name: str, values: Tensor) -> Tensor:
         """A table beside the parameters."""

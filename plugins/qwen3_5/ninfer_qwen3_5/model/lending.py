@@ -139,6 +139,9 @@ class LentParts:
     def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self._loader.vector(f"{self._component}.{name}", shape)
 
+    def table(self, name: str, shape: tuple[int, int]) -> Tensor:
+        return self._loader.table(f"{self._component}.", name, shape)
+
     def place(self, name: str, values: Tensor) -> Tensor:
         return self._loader.place(f"{self._component}.{name}", values)
 
