@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from harness import Operands
 
-from ninfer_core.ops.contracts.values import KvCache, PagedRows
-from ninfer_ops_triton import attention, kv
+from ninfer_core.ops.contracts.values import Candidates, KvCache, PagedRows
+from ninfer_ops_triton import attention, drafting, kv
 
 META = Operands(device="meta")
 PAGES = 4096
@@ -43,7 +43,27 @@ def stored(kind: str, heads: int, kv_heads: int, size: int) -> None:
     kv.qk_norm_rope_store(q, k, v, *scales, 1e-6, *angles, cache(kind, kv_heads, size), slots)
 
 
-LAUNCHES: dict[str, Callable[[], None]] = {}
+def convolved(hidden: int, side: int) -> None:
+    x, dynamic = META.empty(64, hidden, dtype=BF16), META.empty(64, hidden // 4, dtype=BF16)
+    drafting.block_conv(x, dynamic, META.empty(2, 2, hidden), side, 8)
+
+
+def selected(sequences: int, steps: int, vocabulary: int, rank: int) -> None:
+    logits = META.empty(sequences * steps, vocabulary)
+    found = drafting.draft_candidates(logits, 16, vocabulary - 243)
+    hidden = META.empty(sequences * steps, rank, dtype=BF16)
+    tables = [META.empty(vocabulary, rank, dtype=BF16) for _ in range(2)]
+    anchors = META.empty(sequences, dtype=I32)
+    drafting.draft_walk(Candidates(found.ids, found.values), hidden, anchors, *tables)
+
+
+LAUNCHES: dict[str, Callable[[], None]] = {
+    "convolved": partial(convolved, 5120, 0),
+    "convolved.out": partial(convolved, 2560, 1),
+    "selected": partial(selected, 8, 15, 248_320, 256),
+    "selected.one": partial(selected, 1, 7, 248_320, 256),
+    "selected.demo": partial(selected, 1, 7, 512, 32),
+}
 for form in ELEMENTS:
     LAUNCHES[f"block.{form}"] = partial(block, form, 32, 8, 128, 8, False, 2048)
     LAUNCHES[f"stored.{form}"] = partial(stored, form, 32, 8, 128)

@@ -180,7 +180,7 @@ def _attend(
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
         eps, scale * LOG2E, width, tiles, lanes, splits, x.stride(0),
         rows.block_tables.stride(0),
-        warps=4, stages=stages, dependent=True,
+        warps=4 if seen.tile < 64 else 8, stages=stages, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=seen.tile, BLOCK_N=BLOCK,
         FORMAT=pools.format, FUSED=fused is not None, STAGES=stages, **pattern,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from ninfer_core.ops.backend import OpBackend
 from ninfer_ops_triton import (
     attention,
     attention_prefill,
+    drafting,
     gdn,
     gdn_prefill,
     heads,
@@ -27,6 +28,7 @@ from ninfer_ops_triton.prepare import prepare
 SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     attention.OPS,
     attention_prefill.OPS,
+    drafting.OPS,
     kv.OPS,
     gdn.OPS,
     gdn_prefill.OPS,
