@@ -163,6 +163,16 @@ class Program(Protocol):
         Program may always say no."""
         ...
 
+    def may_follow(
+        self, launched: Launched, sequences: Sequence[SequenceHandle], *, decided: bool
+    ) -> bool:
+        """Whether a round of ``sequences`` may be enqueued behind ``launched``, the latest decode
+        round, before that is collected: whatever it must know of it is on the device. ``decided``
+        says that what is drawn alone decides how the rows go on, no mask and no spent thinking
+        budget. Asked only with ``limits.rounds_ahead`` and ``limits.draft_tokens``; a round without
+        drafts may always follow one without."""
+        ...
+
     def launch_again(self, launched: Launched) -> Launched:
         """``launch_decode`` with the rows of ``launched`` in their order, none of which has masks,
         and ``ahead_of=launched``.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ninfer_core.contract.draft_costs import DraftCosts
+
 PAGE_TOKENS = 64
 
 
@@ -64,7 +66,8 @@ class CheckpointRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """What was fixed at start. ``prefill_chunk`` in tokens; ``draft_tokens`` is the largest K.
+    """What was fixed at start. ``prefill_chunk`` in tokens; ``draft_tokens`` is the largest K, and
+    ``draft_costs`` what drafts were measured to cost, None where that was not done.
 
     ``rounds_ahead`` is how many decode rounds may be enqueued behind one that is not collected:
     0, nothing is launched ahead, or 1.
@@ -75,6 +78,7 @@ class ProgramLimits:
     prefill_chunk: int
     vocab_rows: int
     draft_tokens: int = 0
+    draft_costs: DraftCosts | None = None
     rounds_ahead: int = 0
 
 

@@ -98,14 +98,17 @@ class PermitDesk:
         order, now = self._scheduler.permit_order(), self._clock()
         if behind is not None and all(record.flying for record in order):
             units.again = self._again(behind, order, now)
-            units.decode = [] if units.again else self._ahead(order, now)
+            if not units.again and self._may_follow(behind, order):
+                units.decode = self._ahead(order, now)
             return units
-        joining = behind is None or any(record.flying and _goes_on(record, now) for record in order)
+        follows = behind is None or self._may_follow(behind, order)
+        going = [r for r in order if r.flying and _goes_on(r, now)] if follows else []
+        joining = behind is None or bool(going)
         chunks = self._scheduler.chunk_order()
         late = []
         for record in order:
             if record.flying:
-                units.decode += self._ahead([record], now)
+                units.decode += self._ahead([record], now) if record in going else []
             elif record.state not in CHUNKED:
                 if joining or record.state is not RequestState.DECODE_READY:
                     self._try(record, units)
@@ -120,10 +123,11 @@ class PermitDesk:
             self._break_stall()
         return units
 
-    def go_on(self, rows: Iterable[Permitted]) -> list[Permitted]:
-        """Those of ``rows``, in flight now, that can run another round before the host has seen
+    def go_on(self, flight: Flight) -> list[Permitted]:
+        """The rows of ``flight``, launched now, that can run another round before the host has seen
         this one, with their room."""
-        return self._ahead([row.record for row in rows], self._clock())
+        records = list(flight.records)
+        return self._ahead(records, self._clock()) if self._may_follow(flight, records) else []
 
     def launched(self) -> None:
         """The permits have gone to the Program with their units."""
@@ -157,6 +161,16 @@ class PermitDesk:
             and all(_goes_on(record, now) and record.session.masks() is None for record in order)
             and self._program.has_room_again(flight.launched)
         )
+
+    def _may_follow(self, flight: Flight, records: list[RequestRecord]) -> bool:
+        """Whether the decode rows among ``records`` may run behind ``flight``."""
+        if not self._drafts:
+            return True
+        rows = [r for r in records if r.state is RequestState.DECODE_READY]
+        handles = [r.held_sequence() for r in rows]
+        sessions = [r.session for r in rows]
+        decided = all(s.masks() is None and s.thinking_room is None for s in sessions)
+        return self._program.may_follow(flight.launched, handles, decided=decided)
 
     def _ahead(self, records: Iterable[RequestRecord], now: float) -> list[Permitted]:
         """For a round ahead nothing is given up and nobody is blocked."""

@@ -71,7 +71,7 @@ class UnitRunner:
         if units.again and self.round is not None:
             self._launch_again(self.round)
         elif self._ahead and self.round is not None:
-            rows = units.decode if units.behind else self._permits.go_on(units.decode)
+            rows = units.decode if units.behind else self._permits.go_on(self.round)
             if rows:
                 asked = [_decode_row(row) for row in rows]
                 launched = self._program.launch_decode(asked, ahead_of=self.round.launched)

@@ -198,6 +198,11 @@ class FakeProgram:
         self.faults.check("launch")
         return self._execution.decode(rows, ahead_of)
 
+    def may_follow(
+        self, launched: Launched, sequences: Sequence[SequenceHandle], *, decided: bool
+    ) -> bool:
+        return True
+
     def has_room_again(self, launched: Launched) -> bool:
         return self.again and self._execution.has_room_again(launched)
 

@@ -11,6 +11,7 @@ import torch
 from ninfer_core.contract.sampling import SamplingParams
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
 from tests.model.drafters import ScriptedDrafter, drafting, followers, random_right
+from tests.model.scripted_costs import free
 from tests.model.test_parity import prompts
 
 PAIRS = list(itertools.product(range(1, 9), range(1, 8)))
@@ -68,7 +69,11 @@ def test_outputs_are_those_of_plain_decoding(build_case, answers, units, batch, 
     whole = [[*p, *tokens] for p, (tokens, _) in zip(asked, expected, strict=True)]
     drafter = ScriptedDrafter(followers(*whole), random_right(batch * 8 + most, most))
     driver = checkpoint_driver(
-        case.model, units, drafting(case, drafter, most), max_concurrency=batch, max_context=192
+        case.model,
+        units,
+        free(drafting(case, drafter, most)),
+        max_concurrency=batch,
+        max_context=192,
     )
     rows = [
         driver.begin(prompt(p), sampling=s, lane=lane, max_new_tokens=count)
@@ -105,7 +110,7 @@ def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most,
         states[steps.record(row).frontier] = steps.state_of(row)
     script = followers([*asked, *row.tokens])
     single = checkpoint_driver(
-        case.model, "eager", drafting(case, ScriptedDrafter(script, lambda: 0), most)
+        case.model, "eager", free(drafting(case, ScriptedDrafter(script, lambda: 0), most))
     )
     alone, drafted = single.begin(prompt(asked), sampling=sampling), {}
     single.prefill(alone)
@@ -114,7 +119,8 @@ def test_every_accepted_length_leaves_the_state_of_steps(build_case, kind, most,
         drafted[single.record(alone).frontier] = single.state_of(alone)
     assert alone.tokens == row.tokens
     drafter, turns = ScriptedDrafter(script, lambda: 0), iter([*range(most + 1), *[0] * 100])
-    driver = checkpoint_driver(case.model, units, drafting(case, drafter, most), max_concurrency=1)
+    draft = free(drafting(case, drafter, most))
+    driver = checkpoint_driver(case.model, units, draft, max_concurrency=1)
     drafter.right = lambda: next(turns)
     forced = driver.begin(prompt(asked), sampling=sampling)
     driver.prefill(forced)

@@ -15,6 +15,7 @@ from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
 from tests.model.drafters import ScriptedDrafter, cache_of, drafting, followers, random_right
 from tests.model.queued_mixes import Wanted, assert_same, engine_over, random_mix, run_mix
+from tests.model.scripted_costs import free
 from tests.model.snapshot_driver import snapshot_driver
 from tests.model.test_parity import prompts
 
@@ -35,7 +36,8 @@ def scripted(case, mix, outcomes, most: int, seed: int):
         for wanted, outcome in zip(mix, outcomes, strict=True)
         if len(outcome) > 2
     ]
-    return drafting(case, ScriptedDrafter(followers(*known), random_right(seed, most)), most)
+    drafter = ScriptedDrafter(followers(*known), random_right(seed, most))
+    return free(drafting(case, drafter, most))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_drafts_are_counted_by_place(build_case) -> None:
     expected = answers(case, mix)
     known = [*mix[0].prompt.token_ids, *expected[0][1]]
     right = iter([3, 1, 0, 2, *[3] * 20])
-    draft = drafting(case, ScriptedDrafter(followers(known), lambda: next(right)), 3)
+    draft = free(drafting(case, ScriptedDrafter(followers(known), lambda: next(right)), 3))
     with engine_over(
         case.model, "eager", drafting=draft, max_context=CONTEXT, max_concurrency=1
     ) as (engine, _):

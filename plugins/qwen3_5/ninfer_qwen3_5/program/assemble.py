@@ -55,8 +55,7 @@ def generation_program(
         return _eager_program(model, budget, device, numerics, drafting)
     queued = build_queued(model, budget, device, numerics, held, prepare, drafting)
     memory = queued.memory | {"weights": weight_bytes(model)}
-    drafts = 0 if drafting is None else drafting.tokens
-    limits = _limits(model, budget, queued.units.rounds_ahead, drafts)
+    limits = _limits(model, budget, queued.units.rounds_ahead, drafting)
     sizes = state_sizes(model.config, numerics, NO_DRAFTS if drafting is None else drafting.room)
     host = _host_tier(model, queued.state, queued.stores, queued.layout, device, sizes, memory)
     program = TextProgram(
@@ -87,8 +86,7 @@ def _eager_program(
         Sampler(model.ops, layout.rows, model.config.vocab_size, model.addressable),
     )
     stores = Stores(layout, tables, sizes.page, sizes.slot, budget.host_bytes)
-    drafts = 0 if drafting is None else drafting.tokens
-    limits, keeps = _limits(model, budget, 0, drafts), budget.keep_checkpoints
+    limits, keeps = _limits(model, budget, 0, drafting), budget.keep_checkpoints
     host = _host_tier(model, state, stores, layout, device, sizes, memory)
     return TextProgram(limits, stores, state, units, memory, keeps, host), memory
 
@@ -117,13 +115,16 @@ def _host_tier(
     return host
 
 
-def _limits(model: TextModel, budget: Budget, rounds_ahead: int, drafts: int = 0) -> ProgramLimits:
+def _limits(
+    model: TextModel, budget: Budget, rounds_ahead: int, drafting: Drafting | None
+) -> ProgramLimits:
     return ProgramLimits(
         max_context=budget.max_context,
         max_concurrency=budget.max_concurrency,
         prefill_chunk=budget.prefill_chunk,
         vocab_rows=model.config.vocab_size,
-        draft_tokens=drafts,
+        draft_tokens=0 if drafting is None else drafting.tokens,
+        draft_costs=None if drafting is None else drafting.costs,
         rounds_ahead=rounds_ahead,
     )
 

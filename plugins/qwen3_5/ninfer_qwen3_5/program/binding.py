@@ -6,7 +6,7 @@ import itertools
 
 from ninfer_core.contract.checkpoints import BindRequest
 from ninfer_core.contract.requests import CacheMode
-from ninfer_core.contract.resources import CheckpointRef
+from ninfer_core.contract.resources import CheckpointRef, ProgramLimits
 from ninfer_core.store.demand import Demand, combine
 from ninfer_core.store.histories import History
 from ninfer_core.store.logical_pages import pages_for
@@ -14,6 +14,7 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
+from ninfer_qwen3_5.program.draft_prices import prices_of
 from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sequence import Sequence, next_split
 from ninfer_qwen3_5.program.steering import Steering
@@ -34,14 +35,15 @@ class Binder:
         stores: Stores,
         state: ModelState,
         checkpoints: Checkpoints,
-        chunk: int,
+        limits: ProgramLimits,
         reach: Reach,
         keeps: bool,
     ) -> None:
         self._stores = stores
         self._state = state
         self._checkpoints = checkpoints
-        self.chunk = chunk
+        self.chunk = limits.prefill_chunk
+        self._prices = prices_of(limits)
         self._reach = reach
         self._keeps = keeps
         self._orders = itertools.count(1)
@@ -87,8 +89,8 @@ class Binder:
         self._stores.histories.bind_row(history, row)
         sequence = Sequence(request, order, history, ring, row)
         sequence.points = self._points(request)
-        if self._reach.drafts:
-            sequence.steering = Steering(self._reach.drafts)
+        if self._prices is not None:
+            sequence.steering = Steering(self._reach.drafts, self._prices)
         return sequence
 
     def spares(self, order: int, grant: Reservation, row: int) -> list[Slot]:

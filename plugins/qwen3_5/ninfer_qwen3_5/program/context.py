@@ -22,6 +22,7 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import (
     CheckpointRef,
     NeverFits,
+    ProgramLimits,
     SequenceHandle,
     Shortfall,
 )
@@ -56,7 +57,7 @@ class Contexts:
         stores: Stores,
         state: ModelState,
         units: Units,
-        chunk: int,
+        limits: ProgramLimits,
         reach: Reach,
         keeps: bool = False,
         host: HostTier | None = None,
@@ -67,7 +68,7 @@ class Contexts:
         self._tier = host
         self._mover = Mover(stores)
         self.checkpoints = Checkpoints(stores, state, host)
-        self._binder = Binder(stores, state, self.checkpoints, chunk, reach, keeps)
+        self._binder = Binder(stores, state, self.checkpoints, limits, reach, keeps)
         self._open = False
         self.sequences: HandleTable[Sequence, SequenceHandle] = HandleTable(
             "sequence", SequenceHandle

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 
 from ninfer_core.contract.draft_costs import DraftCosts
+from ninfer_core.contract.resources import ProgramLimits
 
 LEAST_PATIENCE = 16
 """Rounds between two trials of one more draft, however little a trial costs."""
@@ -58,6 +59,13 @@ class Prices:
             return seconds[right]
         part = (rows - known[right - 1]) / (known[right] - known[right - 1])
         return seconds[right - 1] + part * (seconds[right] - seconds[right - 1])
+
+
+def prices_of(limits: ProgramLimits) -> Prices | None:
+    """None without drafts."""
+    if not limits.draft_tokens:
+        return None
+    return Prices(limits.draft_costs or presumed(limits.draft_tokens), limits.max_concurrency)
 
 
 def presumed(drafts: int) -> DraftCosts:

@@ -9,6 +9,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ninfer_core.contract.draft_costs import DraftCosts
 from ninfer_core.contract.speculation import CacheShape, DraftBackend, Proposal, TargetRows
 from ninfer_core.ops.contracts.values import PagedRows
 from ninfer_qwen3_5.model.lending import FIRST_COLUMN, LentPlace
@@ -36,10 +37,12 @@ NO_DRAFTS = DraftRoom()
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A bound backend and the most drafts of a round, fixed at start."""
+    """A bound backend, the most drafts of a round, fixed at start, and what drafts cost, None where
+    that is to be measured or presumed."""
 
     backend: DraftBackend
     tokens: int
+    costs: DraftCosts | None = None
 
     @property
     def room(self) -> DraftRoom:

@@ -13,7 +13,7 @@ from ninfer_qwen3_5.program.judging import Judge
 from ninfer_qwen3_5.program.launches import ChunkLaunch, ForcedLaunch, SampledLaunch
 from ninfer_qwen3_5.program.sampler import Sampler
 from ninfer_qwen3_5.program.sequence import Sequence
-from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.units import UnitRow, decide_drafts
 from ninfer_qwen3_5.program.verifying import Verifier, VerifyLaunch
 from ninfer_qwen3_5.program.work import RowWork
 
@@ -39,6 +39,7 @@ class EagerUnits:
             return ChunkLaunch(
                 kind, row.handle, work, lambda: self._forwards.chunk(work).scored, advance
             )
+        decide_drafts([row])
         outcome = self._forwards.chunk(work)
         return SampledLaunch(
             kind,
@@ -60,7 +61,7 @@ class EagerUnits:
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
         if ahead:
             raise EngineFailure("this device computes when asked and launches nothing ahead")
-        if self._verifier is not None:
+        if decide_drafts(rows) and self._verifier is not None:
             return VerifyLaunch(rows, self._verifier)
         works = [row.work for row in rows]
         return SampledLaunch(
@@ -74,6 +75,9 @@ class EagerUnits:
 
     def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
         return ()
+
+    def may_follow(self, launched: Launched, sequences: Rows[Sequence], *, decided: bool) -> bool:
+        return False
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
         works = [row.work for row in rows]

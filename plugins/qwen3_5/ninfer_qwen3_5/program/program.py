@@ -54,7 +54,7 @@ from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, STATE, Stores, vector
 from ninfer_qwen3_5.program.units import UnitRow, Units
-from ninfer_qwen3_5.program.work import RowWork, Settlement
+from ninfer_qwen3_5.program.work import Settlement, works_of
 
 if TYPE_CHECKING:
     from ninfer_qwen3_5.model.state import ModelState
@@ -83,9 +83,7 @@ class TextProgram:
         self._units = units
         self._device_bytes = dict(device_bytes)
         self._reach = Reach(limits.max_context, limits.draft_tokens)
-        self._contexts = Contexts(
-            stores, state, units, limits.prefill_chunk, self._reach, keeps, host
-        )
+        self._contexts = Contexts(stores, state, units, limits, self._reach, keeps, host)
         self._checkpoints = self._contexts.checkpoints
         self._settlement = Settlement(stores, units, self._reach)
         if host is not None:
@@ -227,11 +225,15 @@ class TextProgram:
         rows = self._units.rows_ahead(launched)
         return bool(rows) and all(self._settlement.has_room_again(row.work) for row in rows)
 
+    def may_follow(
+        self, launched: Launched, sequences: Rows[SequenceHandle], *, decided: bool
+    ) -> bool:
+        held = [self._contexts.sequences.get(handle) for handle in sequences]
+        return self._units.may_follow(launched, held, decided=decided)
+
     def launch_again(self, launched: Launched) -> Launched:
-        rows = [
-            UnitRow(row.handle, self._settlement.open_again(row.work))
-            for row in self._units.rows_ahead(launched)
-        ]
+        again = self._settlement.open_again
+        rows = [UnitRow(row.handle, again(row.work)) for row in self._units.rows_ahead(launched)]
         return self._units.decode(rows, ahead=True)
 
     def launch_control(self, rows: Rows[ControlRow]) -> Launched:
@@ -248,11 +250,11 @@ class TextProgram:
 
     def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
         pending.consume()
-        self._settlement.commit(_works(pending), pending.rows, decisions)
+        self._settlement.commit(works_of(pending), pending.rows, decisions)
 
     def abort(self, pending: PendingBatch) -> None:
         pending.consume()
-        self._settlement.abort(_works(pending), pending.rows)
+        self._settlement.abort(works_of(pending), pending.rows)
 
     def finish(self, sequence: SequenceHandle, *, keep: bool) -> Captured | Released:
         """Release the sequence, or keep its end where that is sound and allowed."""
@@ -289,10 +291,3 @@ class TextProgram:
         if not same or permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched with another permit")
         return UnitRow(handle, self._settlement.open(record, permit, ahead=ahead), masks)
-
-
-def _works(pending: PendingBatch) -> tuple[RowWork, ...]:
-    works = pending.detail
-    if not isinstance(works, tuple):
-        raise EngineFailure("the batch comes from another program")
-    return works

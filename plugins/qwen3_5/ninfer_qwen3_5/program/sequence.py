@@ -119,10 +119,13 @@ class Sequence:
     def ledger_length(self) -> int:
         return self.prompt_length + len(self.generated)
 
-    def useful_drafts(self, produced: int) -> int:
-        """How many drafts are worth making behind ``produced`` more tokens."""
-        worth = 0 if self.steering is None else self.steering.wanted()
-        return max(0, min(worth, self.remaining - produced - 1))
+    def drafts_wanted(self, rows: int) -> int:
+        """Drafts that its coming round of so many ``rows`` should make."""
+        if self.steering is None:
+            return 0
+        behind = int(self.busy)
+        least = self.remaining - self.flying - 2
+        return max(0, min(self.steering.wanted(rows, behind), least))
 
     @property
     def remaining(self) -> int:

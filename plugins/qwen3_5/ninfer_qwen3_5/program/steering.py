@@ -28,7 +28,7 @@ PROBE_SHARE = 0.01
 """Of the time of plain decoding, what trying one more draft may cost in the long run."""
 
 SHARE = 0.02
-"""Of the time of plain decoding, what a request may lose in all by its drafts, beside ``CREDIT``."""
+"""Of the time of plain decoding, what a request may lose by drafts in all, beside ``CREDIT``."""
 
 CREDIT = 2.0
 """Plain rounds that a request may lose by its drafts however short it is."""

@@ -23,6 +23,18 @@ class UnitRow:
     masks: MaskProvider | None = None
 
 
+def decide_drafts(rows: Rows[UnitRow]) -> bool:
+    """Note in the works of a unit how many drafts are wanted behind it. Returns whether it has to
+    do with drafts at all: verifies some, or is to make some."""
+    drafting = False
+    for row in rows:
+        work, steering = row.work, row.work.sequence.steering
+        if steering is not None:
+            work.wanted = steering.wanted(len(rows), work.behind)
+        drafting = drafting or work.executed > 1 or work.useful_drafts(1 + work.behind) > 0
+    return drafting
+
+
 class Units(Protocol):
     """Runs what the Program has opened; commits nothing.
 
@@ -50,6 +62,10 @@ class Units(Protocol):
 
     def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
         """The rows of a round behind which the same may run once more; none where it may not."""
+        ...
+
+    def may_follow(self, launched: Launched, sequences: Rows[Sequence], *, decided: bool) -> bool:
+        """See ``Program.may_follow``."""
         ...
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched: ...

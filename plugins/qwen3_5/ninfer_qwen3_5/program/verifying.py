@@ -112,7 +112,7 @@ class Verifier:
         import torch
 
         sequences = [work.sequence for work in works]
-        wanted = [s.useful_drafts(count) for s, count in zip(sequences, counts, strict=True)]
+        wanted = [work.useful_drafts(count) for work, count in zip(works, counts, strict=True)]
         if not any(wanted):
             return [()] * len(works)
         useful = torch.tensor(wanted, dtype=torch.int32)

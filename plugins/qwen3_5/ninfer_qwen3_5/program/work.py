@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import PAGE_TOKENS
-from ninfer_core.contract.units import Disposition, PendingRow, Permit, RowDecision, RowStatus
+from ninfer_core.contract.units import (
+    Disposition,
+    PendingBatch,
+    PendingRow,
+    Permit,
+    RowDecision,
+    RowStatus,
+)
 from ninfer_core.store.logical_pages import pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.reach import Reach
@@ -39,7 +46,7 @@ class RowWork:
     device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
     ``stepped`` that a replay runs them one by one. ``verified`` rows leave their state to a fold
     at the commit, which may take only the first of them. ``proposed`` are the drafts that go on
-    from all that the row produced."""
+    from all that the row produced, at most ``wanted`` of them."""
 
     sequence: Sequence
     grant: Reservation | None
@@ -50,12 +57,17 @@ class RowWork:
     fresh_chunk: bool = False
     stepped: bool = False
     verified: Verified | None = None
+    wanted: int = 0
     proposed: tuple[int, ...] = ()
 
     @property
     def drafts(self) -> tuple[int, ...]:
         """What a round verifies: as many as it has a permit for."""
         return self.sequence.drafts[: self.executed - 1]
+
+    def useful_drafts(self, produced: int) -> int:
+        """How many drafts are worth making behind ``produced`` more tokens."""
+        return max(0, min(self.wanted, self.sequence.remaining - produced - 1))
 
     @property
     def source_slot(self) -> int:
@@ -160,8 +172,8 @@ class Settlement:
             else:
                 self.roll_back(work)
             if decision.disposition is Disposition.ACCEPT:
-                if work.verified is not None and work.sequence.steering is not None:
-                    work.sequence.steering.learn(row.drafted, len(produced) - 1)
+                if work.sequence.steering is not None and not work.fresh_chunk:
+                    work.sequence.steering.learn(len(works), row.drafted, len(produced) - 1)
                 work.sequence.generated.extend(produced[:count])
                 work.sequence.drafts = work.proposed
                 if not work.counted:
@@ -188,6 +200,13 @@ class Settlement:
             sequence.room = 0
             kept = {MAIN: max(sequence.reach, sequence.horizon)}
             self._stores.histories.settle(sequence.history, work.grant, kept)
+
+
+def works_of(pending: PendingBatch) -> tuple[RowWork, ...]:
+    works = pending.detail
+    if not isinstance(works, tuple):
+        raise EngineFailure("the batch comes from another program")
+    return works
 
 
 def _fly(sequence: Sequence, grant: Reservation | None, tokens: int, start: int) -> RowWork:

@@ -25,7 +25,7 @@ from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs
 from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
 from ninfer_qwen3_5.program.queued.spec_rounds import SpecRounds
-from ninfer_qwen3_5.program.queued.units import QueuedUnits, rounds_ahead
+from ninfer_qwen3_5.program.queued.units import ROUNDS_AHEAD, QueuedUnits
 from ninfer_qwen3_5.program.stores import Stores
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def build_queued(
         numerics,
         budget,
         device.memory(),
-        rounds_ahead=rounds_ahead(drafting is not None),
+        rounds_ahead=ROUNDS_AHEAD,
         graphs=graphs,
         lanes=tables_bytes,
         draft=room,
@@ -121,23 +121,22 @@ def _units(
     chunks = ChunkRunner(
         model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk, drafter
     )
-    rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count)
+    rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count, drafter)
+    launcher, speculation = None, None
     if drafter is not None:
         made = _speculation(model, state, lanes, stores, drafter, arena, pinned, count, lane)
         launcher, speculation = made
-        if prepare is not None:
-            prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget, speculation))
-        warm_up_speculation(speculation, lanes, state, stores.slots.scratch)
-        lane.synchronize()
-        speculation.capture(device, lane)
-        return QueuedUnits(model, lanes, masks, chunks, launcher, lane, held)
     if prepare is not None:
-        prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget))
+        prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget, speculation))
+    if speculation is not None:
+        warm_up_speculation(speculation, lanes, state, stores.slots.scratch)
     warm_up(rounds, ring, lanes, state, count, scratch=stores.slots.scratch)
     lane.synchronize()
+    if speculation is not None:
+        speculation.capture(device, lane)
     rounds.capture(device, lane)
     plain = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
-    return QueuedUnits(model, lanes, masks, chunks, plain, lane, held)
+    return QueuedUnits(model, lanes, masks, chunks, plain, lane, held, launcher)
 
 
 def _speculation(

@@ -84,7 +84,7 @@ class PromptLaunch(DrawnLaunch):
     def _draft(self, drafter: Drafter, token: Tensor) -> None:
         """Draft behind the token, as many as the budget has use for."""
         work, lanes = self._row.work, self._lanes
-        wanted = work.sequence.useful_drafts(1)
+        wanted = work.useful_drafts(1)
         if wanted <= 0:
             return
         tables, row = lanes.tables.block_tables, lanes.index(work.sequence.row).int()

@@ -51,7 +51,6 @@ class Rehearsal:
     def _round(self, size: int) -> None:
         if self._speculation is not None:
             rehearse(self._speculation, size)
-            return
         logits = self._rounds.run(size, Part.FORWARD).logits
         for part in (Part.GREEDY, Part.DRAWN, Part.FINISH):
             self._rounds.run(size, part, logits)

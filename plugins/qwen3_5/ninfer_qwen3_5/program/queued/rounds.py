@@ -12,6 +12,7 @@ from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, PagedRows, Toke
 from ninfer_qwen3_5.model.routes import StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drafting import Drafter
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.ring import HostRing
 
@@ -61,7 +62,7 @@ class Outcome:
 
 
 class Rounds:
-    """Bodies of rounds over fixed tensors, and their graphs."""
+    """Bodies of rounds over fixed tensors, and their graphs. A ``drafter`` takes in what ran."""
 
     def __init__(
         self,
@@ -72,7 +73,9 @@ class Rounds:
         masks: TokenMasks,
         arena: Arena,
         count: int,
+        drafter: Drafter | None = None,
     ) -> None:
+        self._drafter = drafter
         self._model = model
         self._state = state
         self._lanes = lanes
@@ -121,7 +124,14 @@ class Rounds:
         paged = PagedRows(tables.block_tables, rows.table_rows, rows.starts, rows.live, 1)
         place = model.place(paged, rows.positions)
         route = StepRoute(model.ops, place, rows.slots, rows.targets)
-        return model.logits(model.forward(rows.ids, route, self._state))
+        taps = None if self._drafter is None else self._drafter.taps()
+        stream = model.forward(rows.ids, route, self._state, taps)
+        logits = model.logits(stream)
+        if self._drafter is not None:
+            self._drafter.after_step(
+                rows.ids, stream.residual, taps, place, rows.slots, rows.targets
+            )
+        return logits
 
     def _finish(self, rows: RoundRows, logits: Tensor, part: Part) -> Drawn:
         model, lanes = self._model, self._lanes

@@ -59,8 +59,7 @@ class SpecLauncher:
         """Enqueue a round; what draws waits for ``finish`` where a row has masks."""
         self._send_tables()
         sequences = [row.work.sequence for row in rows]
-        drafting = any(row.work.drafts or row.work.sequence.useful_drafts(1) for row in rows)
-        width = self._inputs.width if drafting else 1
+        width = self._inputs.width
         self._inputs.send([_words(row.work) for row in rows], width)
         if any(row.masks is not None for row in rows):
             part = Part.FORWARD
@@ -166,7 +165,7 @@ class SpecLaunch(SingleUse):
             work, judged = row.work, self._judged(index, answer, listed)
             whole = len(judged.token_ids) == answer.accepted[index] + 1
             drafts = tuple(answer.drafts[index]) if whole else ()
-            useful = work.sequence.useful_drafts(len(judged.token_ids))
+            useful = work.useful_drafts(len(judged.token_ids))
             work.verified, work.proposed = Verified(place=index * width), drafts[:useful]
             rows.append(
                 PendingRow(
@@ -219,5 +218,5 @@ def _words(work: RowWork) -> RowWords:
         target=work.target_slot,
         lane=sequence.row,
         remaining=sequence.remaining,
-        most=sequence.useful_drafts(1),
+        most=work.useful_drafts(1),
     )

@@ -47,8 +47,8 @@ class Held:
 
 
 class SpecRounds:
-    """Bodies over fixed tensors, and one graph of each part for every number of rows, twice: K + 1
-    wide, shorter rows padded; and one wide, for rounds that verify no draft and make none."""
+    """Bodies over fixed tensors, and one graph of each part for every number of rows, K + 1 wide,
+    shorter rows padded."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SpecRounds:
             self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
-        self.widths = (1, inputs.width)
+        self.widths = (inputs.width,)
         self._graphs: dict[tuple[int, Part, int], tuple[Graph, Held]] = {}
         self._folds: dict[int, Graph] = {}
 

@@ -21,16 +21,23 @@ from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.scores import PromptScores
 from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
 from ninfer_qwen3_5.program.sequence import Sequence
-from ninfer_qwen3_5.program.units import UnitRow
+from ninfer_qwen3_5.program.units import UnitRow, decide_drafts
 from ninfer_qwen3_5.program.work import RowWork
 
 if TYPE_CHECKING:
     from ninfer_core.device.base import Lane
 
 
+ROUNDS_AHEAD = 1
+"""Rounds that may be enqueued behind one that is not collected."""
+
+
 class QueuedUnits:
     """See :class:`ninfer_qwen3_5.program.units.Units`. ``held`` is released at the end, last in
-    first out: the thread leaves the lane that it entered."""
+    first out: the thread leaves the lane that it entered. With ``speculation`` a round goes through
+    it if any of its rows verifies drafts or is to make some."""
+
+    rounds_ahead = ROUNDS_AHEAD
 
     def __init__(
         self,
@@ -38,11 +45,12 @@ class QueuedUnits:
         lanes: LaneState,
         masks: MaskRing,
         chunks: ChunkRunner,
-        rounds: RoundLauncher | SpecLauncher,
+        rounds: RoundLauncher,
         lane: Lane,
         held: ExitStack,
+        speculation: SpecLauncher | None = None,
     ) -> None:
-        self.rounds_ahead = rounds_ahead(isinstance(rounds, SpecLauncher))
+        self._speculation = speculation
         self._model = model
         self._lanes = lanes
         self._masks = masks
@@ -60,6 +68,7 @@ class QueuedUnits:
         if not draws:
             return ChunkLaunch(UnitKind.PREFILL, row, scores, advance)
         row.work.counted = True
+        decide_drafts([row])
         return PromptLaunch(
             self._model,
             self._lanes,
@@ -79,10 +88,24 @@ class QueuedUnits:
         return ChunkLaunch(UnitKind.REPLAY, row, _nothing, advance)
 
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
-        return self._rounds.launch(rows)
+        if self._speculation is None or not decide_drafts(rows):
+            return self._rounds.launch(rows)
+        return self._speculation.launch(rows)
 
     def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
-        return launched.rows if isinstance(launched, RoundLaunch) else ()
+        if not isinstance(launched, RoundLaunch):
+            return ()
+        sequences = [row.work.sequence for row in launched.rows]
+        return () if self._next_drafts(sequences) else launched.rows
+
+    def may_follow(self, launched: Launched, sequences: Rows[Sequence], *, decided: bool) -> bool:
+        if self._speculation is None:
+            return True
+        return isinstance(launched, RoundLaunch) and not self._next_drafts(sequences)
+
+    def _next_drafts(self, sequences: Rows[Sequence]) -> bool:
+        """Whether the coming round of these has to do with drafts."""
+        return any(s.drafts or s.drafts_wanted(len(sequences)) for s in sequences)
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
         for row, forced in zip(rows, tokens, strict=True):
@@ -96,6 +119,8 @@ class QueuedUnits:
 
     def before_results(self, rehearse: Callable[[], object]) -> None:
         self._rounds.rehearse = rehearse
+        if self._speculation is not None:
+            self._speculation.rehearse = rehearse
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         for work, row in zip(works, tokens, strict=True):
@@ -107,9 +132,9 @@ class QueuedUnits:
             self._lanes.add_count(work.sequence.row, tokens, -1)
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
-        if not isinstance(self._rounds, SpecLauncher):
+        if self._speculation is None:
             raise EngineFailure("rows were verified without a draft backend")
-        self._rounds.fold(works, counts)
+        self._speculation.fold(works, counts)
 
     def close(self) -> None:
         """Wait for what is enqueued and leave the lane. Idempotent. On a device that was lost
@@ -140,12 +165,6 @@ class QueuedUnits:
                 self._chunks.step(
                     sequence, token, work.start + step, work.source_slot, work.target_slot
                 )
-
-
-def rounds_ahead(speculates: bool) -> int:
-    """Rounds that may be enqueued behind one that is not collected: what a verified row leaves
-    waits for the host."""
-    return 0 if speculates else 1
 
 
 def _nothing() -> tuple[TokenLogprobs, ...]:
