@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 from ninfer_core.contract.engine import (
@@ -35,11 +34,12 @@ from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.round_timings import RoundTiming
 from ninfer_core.engine.scoring import ScoringCore
 from ninfer_core.engine.start_options import check_options
+from ninfer_core.engine.text_calls import TextCalls
 from ninfer_core.engine.warm_up import WarmUpSizes, start_afresh, warm_up
 from ninfer_core.engine.worker import EngineWorker, Runnable
 
 
-class Engine:
+class Engine(TextCalls):
     """One model, its worker thread, and everything a gateway may ask of them.
 
     Thread safe; implements ``contract.engine.EngineLike``. Use it as a context manager or call
@@ -103,9 +103,6 @@ class Engine:
             factory = instance_factory(source, options)
         return cls(factory, options)
 
-    def prepare(self, prompt: PromptInput) -> PreparedPrompt:
-        return self._frontend().prepare(adapted(prompt, self._options))
-
     def submit(
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
     ) -> RequestHandle:
@@ -115,18 +112,6 @@ class Engine:
         if isinstance(prompt, PromptInput):
             prompt = adapted(prompt, self._options)
         return self._require_ingress().submit(prompt, options)
-
-    def count_tokens(self, prompt: PromptInput) -> int:
-        return self.prepare(prompt).length
-
-    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        return self._frontend().tokenize(text, special=special)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        return self._frontend().detokenize(token_ids)
-
-    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
-        return self._frontend().token_bytes(token_ids)
 
     def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]:
         """Log-probabilities of ``token_ids[first_target:]``, each given all tokens before it."""
@@ -166,17 +151,6 @@ class Engine:
         if self._ingress is not None:
             self._ingress.close()
         _close_worker(self._worker)
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _new_lifecycle(self) -> Lifecycle:
         return Lifecycle()

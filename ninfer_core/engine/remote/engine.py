@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.engine import (
@@ -25,7 +24,7 @@ from ninfer_core.contract.errors import Unavailable
 from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.engine.checks import adapted, check_request, no_generation
+from ninfer_core.engine.checks import check_request, no_generation
 from ninfer_core.engine.ingress import needs_no_model
 from ninfer_core.engine.outstanding import OutstandingGate
 from ninfer_core.engine.remote.handle import RemoteHandle
@@ -35,6 +34,7 @@ from ninfer_core.engine.remote.plan import RemotePlan, TextSide
 from ninfer_core.engine.response import Response
 from ninfer_core.engine.round_timings import RoundTiming
 from ninfer_core.engine.start_options import check_options
+from ninfer_core.engine.text_calls import TextCalls
 
 if TYPE_CHECKING:
     from ninfer_core.plugins import PluginHost
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _STATS_SECONDS = 2.0
 
 
-class RemoteEngine:
+class RemoteEngine(TextCalls):
     """One model in another process, and the text side of it here.
 
     Thread safe; implements ``contract.engine.EngineLike`` with the meaning that it has in process:
@@ -101,9 +101,6 @@ class RemoteEngine:
         """The process that runs the engine."""
         return self._link.process.pid
 
-    def prepare(self, prompt: PromptInput) -> PreparedPrompt:
-        return self._frontend().prepare(adapted(prompt, self._options))
-
     def submit(
         self, prompt: PromptInput | PreparedPrompt, options: GenerationOptions | None = None
     ) -> RemoteHandle:
@@ -124,18 +121,6 @@ class RemoteEngine:
         except BaseException:
             self._gate.give_back()
             raise
-
-    def count_tokens(self, prompt: PromptInput) -> int:
-        return self.prepare(prompt).length
-
-    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        return self._frontend().tokenize(text, special=special)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        return self._frontend().detokenize(token_ids)
-
-    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
-        return self._frontend().token_bytes(token_ids)
 
     def score(self, token_ids: Sequence[int], first_target: int = 1) -> list[float]:
         """Log-probabilities of ``token_ids[first_target:]``, each given all tokens before it."""
@@ -179,17 +164,6 @@ class RemoteEngine:
     def close(self) -> None:
         """End every request that still runs, then the engine and its process. Idempotent."""
         self._finalizer()
-
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _post(
         self,
