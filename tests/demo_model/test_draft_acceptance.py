@@ -25,7 +25,7 @@ def test_accepted_lengths_are_those_of_the_training_script(checkpoint, encoder) 
     from train.acceptance import Tally, count_rounds
     from train.evaluate import load
 
-    subject = load(checkpoint, with_head=True)
+    subject = load(checkpoint, "mtp")
     assert subject.head is not None
     options = EngineOptions(
         devices=("cpu",), plugins=("spec_mtp",), draft_tokens=DRAFTS, max_context=1024

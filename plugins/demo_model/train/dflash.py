@@ -199,4 +199,4 @@ class Taps:
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1))
+    return x.reshape(*x.shape[:-1], heads, -1)

@@ -32,14 +32,14 @@ class BlockConv(nn.Module):
 
     def kernels(self, x: Tensor) -> Tensor:
         """Weights [B, R, sides, taps, H] from the sublayer's normed input x [B, R, H]."""
-        dynamic = self.kernel_projection(x).unflatten(-1, (SIDES, TAPS, -1))
+        dynamic = self.kernel_projection(x).reshape(*x.shape[:-1], SIDES, TAPS, -1)
         found: Tensor = self.base_kernel + dynamic.repeat_interleave(self.group, -1)
         return found
 
     @staticmethod
-    def apply(x: Tensor, kernels: Tensor, side: int, width: int) -> Tensor:
+    def mixed(x: Tensor, kernels: Tensor, side: int, width: int) -> Tensor:
         """x [B, R, H] in blocks of ``width`` rows."""
-        rows = x.unflatten(1, (-1, width))
+        rows = x.reshape(len(x), -1, width, x.shape[-1])
         left = torch.cat([torch.zeros_like(rows[:, :, :1]), rows[:, :, :-1]], 2).flatten(1, 2)
         return kernels[:, :, side, 0] * x + kernels[:, :, side, 1] * left
 
@@ -63,7 +63,7 @@ class Layer2(Layer):
 
 def _around(conv: BlockConv, x: Tensor, sublayer: Any, width: int) -> Tensor:
     kernels = conv.kernels(x)
-    return conv.apply(sublayer(conv.apply(x, kernels, 0, width)), kernels, 1, width)
+    return conv.mixed(sublayer(conv.mixed(x, kernels, 0, width)), kernels, 1, width)
 
 
 class Selector(nn.Module):
@@ -84,7 +84,8 @@ class Selector(nn.Module):
         """[..., C] of candidates [..., C] after tokens ``before`` [...], with their own logits."""
         weighed = self.predecessor_codebook[before] * self.hidden_projection(hidden)
         pairs = (weighed[..., None, :] * self.successor_codebook[candidates]).sum(-1)
-        return logits.gather(-1, candidates) + pairs
+        found: Tensor = logits.gather(-1, candidates) + pairs
+        return found
 
     def walk(self, logits: Tensor, hidden: Tensor, anchors: Tensor) -> Tensor:
         """Greedy drafts [M, K] from logits [M, K, V], hidden [M, K, H] and anchors' tokens [M]."""

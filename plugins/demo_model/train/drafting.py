@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,9 +19,11 @@ from train.dflash2 import Drafter2, Selector
 LOSS_DECAY = 4.0
 """Row j of a block counts exp(-(j - 1) / 4): it is accepted only after all rows before it."""
 
+DRAFTERS = {"DFlashDraftModel": Drafter, "DFlash2DraftModel": Drafter2}
+
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Drafting:
     """A frozen target, its taps and the drafter that reads them."""
 
     model: Any
@@ -29,12 +34,21 @@ class Subject:
     addressable: int
 
     @staticmethod
-    def of(model: Any, config: dict[str, Any], drafter: Drafter, addressable: int) -> Subject:
+    def of(model: Any, config: dict[str, Any], drafter: Drafter, addressable: int) -> Drafting:
         """``config`` is the drafter's; ``addressable`` counts the tokens that may be drafted."""
         nested = config["dflash_config"]
         size = config.get("block_size") or nested["block_size"]
         taps = Taps(model, nested["target_layer_ids"])
-        return Subject(model, taps, drafter, size, nested["mask_token_id"], addressable)
+        return Drafting(model, taps, drafter, size, nested["mask_token_id"], addressable)
+
+    @staticmethod
+    def load(model: Any, directory: Path, addressable: int) -> Drafting:
+        """A published drafter, in fp32, beside its target."""
+        config = json.loads((directory / "config.json").read_text("utf-8"))
+        drafter = DRAFTERS[config["architectures"][0]](config)
+        stored = load_file(directory / "model.safetensors")
+        drafter.load_state_dict({name: value.float() for name, value in stored.items()})
+        return Drafting.of(model, config, drafter.eval(), addressable)
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Tensor:
@@ -49,7 +63,7 @@ class Subject:
         table = self.model.model.embed_tokens.weight
         embedded = functional.embedding(block_ids(ids, blocks, self.mask), table)
         hidden: Tensor = self.drafter(embedded, features, blocks)
-        return hidden.unflatten(1, (-1, self.block_size))[:, :, 1:]
+        return hidden.reshape(*anchors.shape, self.block_size, -1)[:, :, 1:]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] by the target's head, over addressable tokens alone."""
@@ -109,7 +123,7 @@ def _weighed(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def count_block_rounds(subject: Subject, ids: list[int], prompt: int, tally: Tally) -> None:
+def count_block_rounds(subject: Drafting, ids: list[int], prompt: int, tally: Tally) -> None:
     """Replay greedy decoding of `ids[prompt:]`, which is the target's own continuation.
 
     Every block is a whole one; a round near the end counts only the drafts that the reply has

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from ninfer_demo_model.tasks import EXTRA, FAMILIES, Case, Split, draw
 from train.acceptance import Tally, count_rounds
+from train.drafting import Drafting, count_block_rounds
 from train.lines import emit
 from train.mtp import MtpHead
 from train.rendering import END_OF_TURN, Encoder, parse_reply
@@ -31,11 +32,18 @@ UNSPLIT = "talk"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: the model, its tokenizer and, where asked for, its MTP head."""
+    """What is measured: the model, its tokenizer and, where asked for, one drafter."""
 
     model: Any
     tokenizer: Tokenizer
-    head: MtpHead | None
+    head: MtpHead | Drafting | None
+
+    def count(self, ids: list[int], prompt: int, tally: Tally) -> None:
+        """Add the rounds of one reply, `ids[prompt:]`."""
+        if isinstance(self.head, Drafting):
+            count_block_rounds(self.head, ids, prompt, tally)
+        elif self.head is not None:
+            count_rounds(self.model, self.head, ids, prompt, tally)
 
     def generate(self, prompt: list[int]) -> list[int]:
         """Greedy continuation through the end of the turn."""
@@ -67,30 +75,34 @@ def main() -> None:
     options = _parser().parse_args()
     seed = time.time_ns() if options.seed is None else options.seed
     emit(seed=seed, date=datetime.now(UTC).date().isoformat())
-    subject = load(options.checkpoint, with_head=options.drafts > 0)
+    subject = load(options.checkpoint, options.drafter if options.drafts else None)
     for family in options.families:
         emit(**measure(subject, family, seed, options))
 
 
-def load(checkpoint: Path, *, with_head: bool) -> Subject:
-    """Load the bf16 checkpoint for fp32 arithmetic."""
+def load(checkpoint: Path, drafter: str | None) -> Subject:
+    """The bf16 checkpoint for fp32 arithmetic, with the drafter `mtp`, `dflash` or `dflash2`."""
     from transformers import Qwen3_5ForCausalLM
 
     model: Any = Qwen3_5ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     model.eval()
-    head = None
-    if with_head:
-        stored = load_file(checkpoint / "model.safetensors")
-        head = MtpHead(model.config)
-        named = {name: value for name, value in stored.items() if name.startswith("mtp.")}
-        head.load_state_dict({name.removeprefix("mtp."): v.float() for name, v in named.items()})
-    return Subject(model, Tokenizer.from_file(str(checkpoint / "tokenizer.json")), head)
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    if drafter is None:
+        return Subject(model, tokenizer, None)
+    if drafter != "mtp":
+        beside = checkpoint.with_name(f"{checkpoint.name}_{drafter}")
+        return Subject(model, tokenizer, Drafting.load(model, beside, tokenizer.get_vocab_size()))
+    stored = load_file(checkpoint / "model.safetensors")
+    head = MtpHead(model.config)
+    named = {name: value for name, value in stored.items() if name.startswith("mtp.")}
+    head.load_state_dict({name.removeprefix("mtp."): v.float() for name, v in named.items()})
+    return Subject(model, tokenizer, head)
 
 
 def measure(
     subject: Subject, family: str, seed: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Right answers of `options.cases`, and what the drafts of the MTP head achieve."""
+    """Right answers of `options.cases`, and what the drafts achieve."""
     encoder, rng = Encoder(subject.tokenizer), Random(f"{seed}/{family}")
     split: Split = "any" if family == UNSPLIT else "heldout"
     tally, right = Tally(options.drafts), 0
@@ -104,10 +116,12 @@ def measure(
             given = subject.tokenizer.decode(generated)
             emit(asked=str(case.messages[-1]["content"])[-300:], answer=case.answer, given=given)
         if subject.head is not None:
-            count_rounds(subject.model, subject.head, prompt + generated, len(prompt), tally)
+            subject.count(prompt + generated, len(prompt), tally)
     found: dict[str, Any] = {"family": family, "right": right, "cases": options.cases}
     if subject.head is not None:
+        length = round(1 + sum(tally.accepted) / max(1, tally.rounds), 3)
         found |= {"rounds": tally.rounds, "accepted": tally.accepted, "rates": tally.rates()}
+        found |= {"tokens_per_round": length}
     return found
 
 
@@ -117,7 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", type=int, default=100, help="cases per family")
     parser.add_argument("--seed", type=int, help="default: the clock")
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=FAMILIES + EXTRA)
-    parser.add_argument("--drafts", type=int, default=0, help="also measure this many MTP drafts")
+    parser.add_argument("--drafts", type=int, default=0, help="also measure this many drafts")
+    parser.add_argument("--drafter", default="mtp", choices=("mtp", "dflash", "dflash2"))
     parser.add_argument("--thinking", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--show", action="store_true", help="print wrong answers")
     return parser

@@ -21,8 +21,7 @@ from torch import Tensor
 from ninfer_demo_model.tasks import FAMILIES, draw
 from train.acceptance import Tally
 from train.dflash import Drafter
-from train.dflash2 import Drafter2
-from train.drafting import Subject, count_block_rounds
+from train.drafting import DRAFTERS, Drafting, count_block_rounds
 from train.geometry import drafter_configuration
 from train.lines import emit
 from train.model import build
@@ -51,7 +50,7 @@ nothing yet is not sure of it."""
 POOL = 8
 """Batches of the short stream drawn at once and sorted by length, so that little is padding."""
 
-DRAFTERS = {"dflash": Drafter, "dflash2": Drafter2}
+KINDS = ("dflash", "dflash2")
 
 
 def frozen_target(checkpoint: Path) -> Any:
@@ -63,11 +62,12 @@ def frozen_target(checkpoint: Path) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def subject_of(kind: str, checkpoint: Path) -> Subject:
+def drafting_of(kind: str, checkpoint: Path) -> Drafting:
     """A fresh drafter of ``kind`` beside the frozen target."""
     size = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).get_vocab_size()
     config = drafter_configuration(kind, size)
-    return Subject.of(frozen_target(checkpoint), config, DRAFTERS[kind](config), size)
+    drafter = DRAFTERS[config["architectures"][0]](config)
+    return Drafting.of(frozen_target(checkpoint), config, drafter, size)
 
 
 class Batches:
@@ -106,7 +106,7 @@ def main() -> None:
     options = _parser().parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
-    subject = subject_of(options.kind, options.checkpoint)
+    subject = drafting_of(options.kind, options.checkpoint)
     if options.start:
         state = torch.load(options.start, map_location="cpu")
         _, surplus = subject.drafter.load_state_dict(state, strict=False)
@@ -126,7 +126,7 @@ def main() -> None:
 
 def _train(
     options: argparse.Namespace,
-    subject: Subject,
+    subject: Drafting,
     batches: Batches,
     optimizer: Optimizer,
     probes: dict[str, list[tuple[list[int], int]]],
@@ -184,7 +184,7 @@ def _probes(encoder: Encoder, cases: int) -> dict[str, list[tuple[list[int], int
     return found
 
 
-def _report(subject: Subject, probes: dict[str, list[tuple[list[int], int]]], **line: Any) -> None:
+def _report(subject: Drafting, probes: dict[str, list[tuple[list[int], int]]], **line: Any) -> None:
     """Tokens per round of every family, over true replies."""
     lengths = {}
     for family, rows in probes.items():
@@ -201,7 +201,7 @@ def _state(drafter: Drafter) -> dict[str, Tensor]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=list(DRAFTERS), required=True)
+    parser.add_argument("--kind", choices=KINDS, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="weights to begin with, such as dflash.pt")
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint"))
