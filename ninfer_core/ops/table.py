@@ -61,6 +61,8 @@ class Ops:
     norm_head: fused.NormHead
     linear_prefill_add: fused.LinearPrefillAdd
     gdn_mix_step: fused.GdnMixStep
+    gdn_mix_verify: fused.GdnMixVerify
+    gdn_fold_layers: fused.GdnFoldLayers
     attention_mix_decode: fused.AttentionMixDecode
 
     nonfinite_rows: sampling.NonfiniteRows

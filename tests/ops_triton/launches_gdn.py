@@ -85,6 +85,27 @@ def verify(heads: int, rows: int) -> None:
     gdn.gdn_fold(state, slots, records(heads), counts)
 
 
+def mix_verify(heads: int, rows: int) -> None:
+    history, state = pools(heads)
+    arguments = mixer(heads), history, state, rows_of(rows), records(heads)
+    for settled in (False, True):
+        gdn.gdn_mix_verify(stacked(rows * WIDTH, heads), *arguments, settled)
+    gdn.gdn_mix_verify(stacked(rows, heads), *arguments)
+
+
+def fold_layers(heads: int, rows: int) -> None:
+    history, state = (META.empty(3, *x.shape, dtype=x.dtype) for x in pools(heads))
+    one = records(heads)
+    whole = GdnRecords(
+        *(
+            META.empty(3, *x.shape, dtype=x.dtype)
+            for x in (one.inputs, one.keys, one.updates, one.keep)
+        )
+    )
+    counts = rows_of(rows, torch.int32)
+    gdn.gdn_fold_layers(history, state, rows_of(rows), whole, counts, rows_of(rows))
+
+
 def chunk(heads: int, tokens: int) -> None:
     history, state = pools(heads)
     x = stacked(tokens, heads)[:, : channels(heads)]
@@ -95,7 +116,14 @@ def chunk(heads: int, tokens: int) -> None:
 
 LAUNCHES: dict[str, Callable[[], None]] = {
     f"{call.__name__}_{heads}_{size}": partial(call, heads, size)
-    for call, sizes in ((mix, (1, 8)), (step, (1, 8)), (verify, (8,)), (chunk, (1, 8192)))
+    for call, sizes in (
+        (mix, (1, 8)),
+        (step, (1, 8)),
+        (verify, (8,)),
+        (mix_verify, (1, 8)),
+        (fold_layers, (1, 8)),
+        (chunk, (1, 8192)),
+    )
     for heads in (16, 32, 48)
     for size in sizes
 }

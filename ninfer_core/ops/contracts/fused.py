@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ninfer_core.ops.contracts.values import (
     AttentionMixer,
     GdnMixer,
+    GdnRecords,
     KvCache,
     PagedRows,
     Stream,
@@ -94,6 +95,48 @@ class GdnMixStep(Protocol):
         ``settled`` promises that ``slots`` and the state in them were complete before the call of
         Embedding that began this forward pass, so that a backend may fetch them while the kernels
         in between still run.
+        """
+        ...
+
+
+class GdnMixVerify(Protocol):
+    def __call__(
+        self,
+        stacked: Tensor,
+        mixer: GdnMixer,
+        history: Tensor,
+        state: Tensor,
+        slots: Tensor,
+        records: GdnRecords,
+        settled: bool = False,
+    ) -> Tensor:
+        """W tokens of each of B sequences, to the bit as W calls of :class:`GdnMixStep`.
+
+        stacked x[B * W, C + nv * dv + 2 nv], W at most the rows of ``records``; slots i64[B],
+        distinct. ``settled`` as there. Returns x[B * W, nv * dv].
+
+        *Effect*: all ``records`` at ``[slots[b], :W]``; history and state are not written.
+        """
+        ...
+
+
+class GdnFoldLayers(Protocol):
+    def __call__(
+        self,
+        history: Tensor,
+        state: Tensor,
+        slots: Tensor,
+        records: GdnRecords,
+        counts: Tensor,
+        targets: Tensor,
+    ) -> None:
+        """CausalConvFold and GdnFold in every layer at once.
+
+        history x[N, S, 3, C], state f32[N, S, nv, dk, dv] and every tensor of ``records`` have the
+        N layers as a first dimension; slots and targets i64[B], counts i32[B].
+
+        *Effect*: the targets of both ops, except that no target is a slot that the call reads, not
+        even its own sequence's (as in :class:`GdnMixStep`).
         """
         ...
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from ninfer_core.ops.contracts.values import (
     AttentionMixer,
     GdnMixer,
+    GdnRecords,
     KvCache,
     PagedRows,
     Stream,
@@ -52,13 +53,54 @@ def gdn_mix_step(
     targets: Tensor,
     settled: bool = False,
 ) -> Tensor:
-    rows, values, heads = stacked.shape[0], mixer.value_heads * mixer.value_size, mixer.value_heads
-    mixed, z, b, a = stacked.split_with_sizes([mixer.channels, values, heads, heads], dim=1)
-    decay, beta = gdn.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
+    mixed, z, decay, beta = _parts(stacked, mixer)
     qkv = conv.causal_conv_step(mixed, mixer.conv, history, slots, targets)
     out = gdn.gdn_step(qkv, decay, beta, state, slots, targets, mixer.key_heads)
-    gate = z.view(rows, heads, mixer.value_size)
-    return norm.gated_rms_norm(out, gate, mixer.norm_scale, mixer.eps).reshape(rows, values)
+    return _gated(out, z, mixer)
+
+
+def gdn_mix_verify(
+    stacked: Tensor,
+    mixer: GdnMixer,
+    history: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    settled: bool = False,
+) -> Tensor:
+    mixed, z, decay, beta = _parts(stacked, mixer)
+    qkv = conv.causal_conv_verify(mixed, mixer.conv, history, slots, records)
+    out = gdn.gdn_verify(qkv, decay, beta, state, slots, mixer.key_heads, records)
+    return _gated(out, z, mixer)
+
+
+def _parts(stacked: Tensor, mixer: GdnMixer) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the convolution takes, the norm's gate, decay and beta."""
+    heads = mixer.value_heads
+    parts = [mixer.channels, heads * mixer.value_size, heads, heads]
+    mixed, z, b, a = stacked.split_with_sizes(parts, dim=1)
+    return mixed, z, *gdn.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
+
+
+def _gated(out: Tensor, z: Tensor, mixer: GdnMixer) -> Tensor:
+    gate = z.view(out.shape)
+    return norm.gated_rms_norm(out, gate, mixer.norm_scale, mixer.eps).flatten(1)
+
+
+def gdn_fold_layers(
+    history: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor,
+) -> None:
+    for layer in range(history.shape[0]):
+        own = GdnRecords(
+            records.inputs[layer], records.keys[layer], records.updates[layer], records.keep[layer]
+        )
+        conv.causal_conv_fold(history[layer], slots, own, counts, targets)
+        gdn.gdn_fold(state[layer], slots, own, counts, targets)
 
 
 def attention_mix_decode(

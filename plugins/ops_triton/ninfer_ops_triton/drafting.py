@@ -57,7 +57,7 @@ def draft_candidates(logits: Tensor, count: int, addressable: int) -> Candidates
         )
     if logits.dtype != torch.float32 or logits.stride(1) != 1 or vocabulary > LARGEST:
         raise OpError(
-            f"logits are {logits.dtype}{list(logits.shape)}; they must be f32[T, V], rows dense and "
+            f"logits are {logits.dtype}{list(logits.shape)}; they must be f32[T, V], rows dense, "
             f"of at most {LARGEST} elements"
         )
     blocks, device = cdiv(addressable, LOGITS), logits.device

@@ -170,6 +170,56 @@ def gdn_mix_step(
     return out
 
 
+def gdn_mix_verify(
+    stacked: Tensor,
+    mixer: GdnMixer,
+    history: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    settled: bool = False,
+) -> Tensor:
+    sizes = state_sizes(state, mixer.key_heads)
+    rows, sequences, heads, dv = stacked.shape[0], slots.shape[0], sizes["NV"], sizes["DV"]
+    width, rest = divmod(rows, sequences)
+    if rest or not 1 <= width <= records.inputs.shape[1]:
+        raise OpError(
+            f"stacked has {rows} rows for {sequences} sequences; records hold 1 to "
+            f"{records.inputs.shape[1]} of each"
+        )
+    out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
+    launch(
+        steps.mix_verify_kernel, (sequences * heads,),
+        stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
+        mixer.eps, history, history.stride(0), state, state.stride(0), slots,
+        records.inputs, records.inputs.stride(0), *_recorded(records), out, width,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
+        EARLY_STATE=settled, **sizes,
+    )  # fmt: skip
+    return out
+
+
+def gdn_fold_layers(
+    history: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    records: GdnRecords,
+    counts: Tensor,
+    targets: Tensor,
+) -> None:
+    layers, sizes = state.shape[0], state_sizes(state[0], records.keys.shape[3])
+    pools = records.inputs, records.keys, records.updates, records.keep
+    if any(pool.shape[0] != layers for pool in (history, *pools)):
+        shapes = [list(pool.shape) for pool in (history, *pools)]
+        raise OpError(f"state has {layers} layers; history and records are {shapes}")
+    launch(
+        steps.fold_layers_kernel, (sizes["NV"], slots.shape[0], layers),
+        history, *history.stride()[:2], state, *state.stride()[:2], slots, targets,
+        *(x for pool in pools for x in (pool, *pool.stride()[:2])), counts,
+        warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,
+    )  # fmt: skip
+
+
 def state_sizes(state: Tensor, key_heads: int) -> dict[str, int]:
     """The sizes that kernels are compiled for, from state f32[S, nv, dk, dv].
 
@@ -200,4 +250,6 @@ OPS: dict[str, Callable[..., Any]] = {
     "gdn_verify": gdn_verify,
     "gdn_fold": gdn_fold,
     "gdn_mix_step": gdn_mix_step,
+    "gdn_mix_verify": gdn_mix_verify,
+    "gdn_fold_layers": gdn_fold_layers,
 }
