@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import random
 import time
 import urllib.request
@@ -53,26 +54,37 @@ def explore(url: str, examples: int, start: int, log: Sequence[str] = ()) -> dic
     what the server has logged, latest last."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
-    posts = sum(operation.method.lower() == "post" for operation in operations)
-    rng = random.Random(start)
     statuses: dict[str, Counter[str]] = {one.label: Counter() for one in operations}
     faults: list[dict[str, Any]] = []
     asked = 0
-    while asked < examples and _ready(url):
-        share = max(1, -(-(examples - asked) // (3 * posts)))
-        for operation in operations:
-            for case in _requests(operation, share, rng):
-                status = _ask(case)
-                asked += 1
-                statuses[operation.label][status] += 1
-                if not status.isdecimal() or int(status) >= 500:
-                    found = {"operation": operation.label, "status": status, "curl": _shown(case)}
-                    faults.append(found | {"log": list(log)[-_TOLD:]})
+    for operation, case in _all_requests(operations, examples, random.Random(start)):
+        status = _ask(case)
+        asked += 1
+        statuses[operation.label][status] += 1
+        if not status.isdecimal() or int(status) >= 500:
+            found = {"operation": operation.label, "status": status, **_shown(case)}
+            faults.append(found | {"log": list(log)[-_TOLD:]})
+            if not _ready(url):
+                break
     return {
         "asked": asked,
         "statuses": {label: dict(count) for label, count in statuses.items()},
         "faults": faults[:20],
     }
+
+
+def _all_requests(
+    operations: Sequence[Any], examples: int, rng: random.Random
+) -> Iterator[tuple[Any, Any]]:
+    """At least ``examples`` requests with their operations, in turns over all of these."""
+    posts = sum(operation.method.lower() == "post" for operation in operations)
+    made = 0
+    while made < examples:
+        share = max(1, -(-(examples - made) // (3 * posts)))
+        for operation in operations:
+            for case in _requests(operation, share, rng):
+                yield operation, case
+                made += 1
 
 
 def _requests(operation: Any, share: int, rng: random.Random) -> Iterator[Any]:
@@ -143,8 +155,10 @@ def _ask(case: Any) -> str:
     return str(reply.status_code)
 
 
-def _shown(case: Any) -> str:
-    return str(case.as_curl_command())[:2000]
+def _shown(case: Any) -> dict[str, Any]:
+    """The request; as a command, the library would leave out fields named like secrets."""
+    body = json.dumps(case.body, default=repr)[:3000]
+    return {"method": case.method, "path": case.formatted_path, "query": case.query, "body": body}
 
 
 def main() -> None:
