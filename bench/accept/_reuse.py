@@ -122,6 +122,8 @@ def open_watched(
     with Engine.open(model, chosen, factory=factory) as engine:
         watch.runs.clear()
         yield engine, programs[0]
+        if engine.stats().cache_drops:
+            raise AssertionError("a record of a kept context was wrong, and all were dropped")
 
 
 def _chunks_of(units: Any) -> Any:

@@ -242,6 +242,8 @@ def judged(led: Sequence[Talk], **options: Any) -> Verdict:
     judge_answers(turns, verdict, **place)
     if stats.reclaimed or stats.cached_tokens != sum(t.result.usage.cached_tokens for t in turns):
         verdict.faults.append({"fault": "stats", "reclaimed": stats.reclaimed})
+    if stats.cache_drops:
+        verdict.faults.append({"fault": "the cache was dropped", "times": stats.cache_drops})
     verdict.counts["captures"] += stats.captures
     verdict.counts["kept ends"] += stats.kept_ends
     return verdict

@@ -145,9 +145,10 @@ class EngineStats:
 
     ``reuse`` counts admissions by the reason of their cached tokens; ``captures`` and ``kept_ends``
     are the checkpoints left by prompts and by outputs, ``reclaimed`` those given up for room, and
-    ``checkpoints`` how many stand now. ``restored_bytes`` were moved by adoptions and resumes;
-    ``reuse_tiers`` counts adoptions by where the point lay, ``demotions`` the points that were
-    copied to the host, ``demoted_bytes`` of them.
+    ``checkpoints`` how many stand now; ``cache_drops`` counts how often all of them were dropped,
+    because a record of one contradicted itself. ``restored_bytes`` were moved by adoptions and
+    resumes; ``reuse_tiers`` counts adoptions by where the point lay, ``demotions`` the points that
+    were copied to the host, ``demoted_bytes`` of them.
     """
 
     running: int = 0
@@ -172,6 +173,7 @@ class EngineStats:
     captures: int = 0
     kept_ends: int = 0
     reclaimed: int = 0
+    cache_drops: int = 0
     checkpoints: int = 0
     reuse_tiers: Mapping[str, int] = field(default_factory=dict)
     demotions: int = 0

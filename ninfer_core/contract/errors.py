@@ -138,3 +138,11 @@ class Unavailable(RequestError):
 
 class EngineFailure(NinferError):
     """An invariant broke: stale handle, foreign permit, half a commit. Never a cache miss."""
+
+
+class CacheFault(EngineFailure):
+    """Kept contexts, or what is said of them, contradict themselves; no sequence was touched yet.
+
+    The engine drops its cache and goes on (``Program.forget``), where it asked for the sake of the
+    cache; anywhere else this is the failure that it inherits from.
+    """

@@ -58,7 +58,11 @@ class Program(Protocol):
 
     def capacity(self) -> CapacitySummary: ...
 
-    def facts(self, ref: CheckpointRef) -> CheckpointFacts: ...
+    def facts(self, ref: CheckpointRef) -> CheckpointFacts:
+        """This and all that asks for kept contexts, begins with one or gives one up raises
+        CacheFault, with nothing changed that runs, where the records of it contradict themselves.
+        """
+        ...
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
         """What each action would really free, given the references that survive it."""
@@ -68,7 +72,21 @@ class Program(Protocol):
         """Cost of adopting ``ref`` for ``prepared``; None when identities differ."""
         ...
 
+    def joint(self, axis: str) -> Sequence[frozenset[CheckpointRef]]:
+        """Groups of at least two checkpoints, none of which a transaction moves, that hold some of
+        ``axis`` with nobody else: deleting all of a group frees some, deleting one of it may not.
+        Each group once; those in which one alone would do may be among them."""
+        ...
+
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector: ...
+
+    def forget(self) -> Sequence[CheckpointRef]:
+        """Delete every checkpoint, whatever is wrong with the records of it, but those that an open
+        transaction moves; these are returned. Behind a CacheFault, at any time.
+
+        Raises EngineFailure if what runs or is paused cannot be trusted behind that.
+        """
+        ...
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         """Turn a Snapshot into a Replay of the same sequence and free what it held."""

@@ -131,10 +131,20 @@ class ContextDriver:
     def _adopt(self, context: OpenContext, result: ContextResult) -> None:
         self.current = None
         self._resources.lease(None)
-        record, kind = context.record, context.transaction.kind
+        record = context.record
         if record is None:
             self._demoted(result, context.source)
-            return
+        else:
+            self._take(record, context, result)
+        self._resources.settled(result.retired if isinstance(result, Bound | Aborted) else ())
+        self._events.changed()
+        doomed = None if record is None else record.asked_to_stop(self._clock())
+        if record is not None and doomed is not None:
+            self._endings.request(record, doomed)
+
+    def _take(self, record: RequestRecord, context: OpenContext, result: ContextResult) -> None:
+        """What the transaction of a request brought."""
+        kind = context.transaction.kind
         if isinstance(result, Bound) and kind is PlanKind.BIND:
             self._bound(record, result, context.source)
         elif isinstance(result, Captured) and kind is PlanKind.CAPTURE:
@@ -142,23 +152,17 @@ class ContextDriver:
         elif isinstance(result, Paused) and kind is PlanKind.PAUSE:
             self._paused(record, result)
         elif isinstance(result, Aborted):
-            self._resources.forget(result.retired)
             self._undone(record, result, context.source)
         else:
             raise EngineFailure(f"a {kind.value} ended in {type(result).__name__}")
-        self._events.changed()
-        doomed = record.asked_to_stop(self._clock())
-        if doomed is not None:
-            self._endings.request(record, doomed)
 
     def _demoted(self, result: ContextResult, ref: CheckpointRef | None) -> None:
         if isinstance(result, Demoted):
-            self._resources.reclaimer.demoted(result)
+            self._resources.demoted(result)
         elif isinstance(result, Aborted) and ref is not None:
             self._resources.reclaimer.stays(ref)
         else:
             raise EngineFailure(f"a demotion ended in {type(result).__name__}")
-        self._events.changed()
 
     def _bound(self, record: RequestRecord, bound: Bound, source: CheckpointRef | None) -> None:
         record.sequence = bound.sequence
@@ -180,7 +184,6 @@ class ContextDriver:
         watch.restored_bytes += bound.moved_bytes
         record.started = True
         self._resources.admitted(record, source)
-        self._resources.forget(bound.retired)
         self._queue.overtake(record)
         self._metrics.admitted(record)
         record.response.put(

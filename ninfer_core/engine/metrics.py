@@ -35,6 +35,7 @@ class Metrics:
         self._kept_ends = 0
         self._reclaimed = 0
         self._reuse_tiers: Counter[str] = Counter()
+        self._cache_drops = 0
         self._demotions = 0
         self._demoted_bytes = 0
 
@@ -74,6 +75,9 @@ class Metrics:
     def reclaimed(self) -> None:
         self._reclaimed += 1
 
+    def cache_dropped(self) -> None:
+        self._cache_drops += 1
+
     def demoted(self, moved_bytes: int) -> None:
         self._demotions += 1
         self._demoted_bytes += moved_bytes
@@ -112,6 +116,7 @@ class Metrics:
             reclaimed=self._reclaimed,
             checkpoints=checkpoints,
             reuse_tiers=dict(self._reuse_tiers),
+            cache_drops=self._cache_drops,
             demotions=self._demotions,
             demoted_bytes=self._demoted_bytes,
         )

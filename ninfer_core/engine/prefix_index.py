@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.errors import CacheFault
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.engine.token_path import Namespace, Piece, TokenPath
 
@@ -45,7 +45,7 @@ class PrefixIndex(Generic[T]):
     def add(self, path: TokenPath, frontier: int, item: T) -> None:
         """Put ``item`` at ``frontier`` of ``path``, ``0 < frontier <= len(path)``."""
         if item in self._places or not 0 < frontier <= len(path):
-            raise EngineFailure(f"{item} cannot be indexed at {frontier} of {len(path)} tokens")
+            raise CacheFault(f"{item} cannot be indexed at {frontier} of {len(path)} tokens")
         node = self._roots.get(path.namespace)
         if node is None:
             node = self._roots[path.namespace] = _Node(None, Piece(b""), 0)
@@ -101,16 +101,21 @@ class PrefixIndex(Generic[T]):
     def above(self, item: T) -> int:
         """The deepest frontier, at or before that of ``item`` and on its path, at which something
         else stands; 0 for none."""
+        return self.nearest(item)[0]
+
+    def nearest(self, item: T) -> tuple[int, list[T]]:
+        """That frontier, and what stands there."""
         _, node, piece, length = self._places[item]
         here: _Node[T] | None = node
         while here is not None:
             for distance in sorted(here.tails, reverse=True):
                 if distance <= length:
-                    others = self._alike(here, distance, piece.head(distance))
-                    if any(other != item for other in others):
-                        return here.depth * PAGE_TOKENS + distance
+                    alike = self._alike(here, distance, piece.head(distance))
+                    others = [other for other in alike if other != item]
+                    if others:
+                        return here.depth * PAGE_TOKENS + distance, others
             piece, length, here = here.block, PAGE_TOKENS - 1, here.parent
-        return 0
+        return 0, []
 
     def _alike(self, node: _Node[T], length: int, tail: Piece) -> list[T]:
         alike = node.tails[length].get(self._digest(tail), ())

@@ -35,15 +35,10 @@ class Pressure:
         self, record: RequestRecord, shortfall: Shortfall, keep: CheckpointRef | None = None
     ) -> Relief:
         """Give up some optional cache on the short axis, never ``keep``, or begin to copy some to
-        the host, so that room comes when that has settled. With no other resident, so that nothing
-        else can make way, also points that free room only together."""
-        reclaimer, alone = self._resources.reclaimer, self._alone(record)
+        the host, so that room comes when that has settled."""
         spare, never = keep or record.wanted, keep is not None
-        while True:
-            answer = reclaimer.relieve(shortfall, spare, keep=never, busy=self._contexts.open)
-            stuck = answer is Relief.NOTHING and alone
-            if not (stuck and reclaimer.untangle(shortfall, spare, keep=never)):
-                break
+        busy = self._contexts.open
+        answer = self._resources.relieve(shortfall, spare, keep=never, busy=busy)
         if not isinstance(answer, Demotion):
             return answer
         self._contexts.demote(answer)
@@ -95,10 +90,8 @@ class Pressure:
         ):
             return False
         record.resume = self._program.revoke(resume)
+        self._resources.reclaimer.changed()
         return True
-
-    def _alone(self, record: RequestRecord) -> bool:
-        return all(other is record for other in self._scheduler.residents)
 
     def _revoke(self, record: RequestRecord, axis: str) -> bool:
         younger = (r for r in reversed(self._scheduler.paused) if r.ticket > record.ticket)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ninfer_core.contract.cache import CachePolicy, SaveOffer, Victim
@@ -13,6 +12,9 @@ from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Shortf
 from ninfer_core.engine.catalogue import Catalogue, CatalogueEntry
 from ninfer_core.engine.costs import Costs
 from ninfer_core.engine.metrics import Metrics
+
+WINDOW = 32
+"""Checkpoints among which the policy chooses: the search for room does not grow with the cache."""
 
 _ATTEMPTS = 4
 """Rounds of making room on the host for one demotion."""
@@ -53,6 +55,8 @@ class Reclaimer:
         self._catalogue = catalogue
         self._metrics = metrics
         self._costs = costs
+        self._changes = 0
+        self._barren: dict[tuple[str, CheckpointRef | None, bool, int], int] = {}
         self.leased: CheckpointRef | None = None
 
     def relieve(
@@ -65,17 +69,25 @@ class Reclaimer:
         busy: bool = False,
     ) -> Relief | Demotion:
         """Give up the policy's victims until the short axis is covered: ``spare`` only when there
-        is no other, with ``keep`` never.
+        is no other, with ``keep`` never. Where none frees some alone, a group that does together.
 
         The first victim that is to be copied to the host ends it: the copy is the caller's to
         begin, or has to wait while another transaction is open (``busy``). Without ``demote`` such
         ones are deleted.
         """
-        candidates = list(self.victims(shortfall, demote=demote))
+        question = shortfall.axis, spare if keep else None, demote, shortfall.available
+        if self._barren.get(question) == self._changes:
+            return Relief.NOTHING
+        candidates = self.victims(shortfall, demote=demote)
         others = [victim for victim in candidates if victim.ref != spare]
         candidates = others if others or keep else candidates
+        if not candidates:
+            if self.untangle(shortfall, spare, keep=keep):
+                return Relief.FREED
+            self._barren[question] = self._changes
+            return Relief.NOTHING
         lacking, gone = shortfall.needed - shortfall.available, set[CheckpointRef]()
-        for victim in self._policy.victims(shortfall, candidates) if candidates else ():
+        for victim in self._policy.victims(shortfall, candidates):
             if victim.ref in gone:
                 continue
             if victim.action is CheckpointAction.DEMOTE:
@@ -97,24 +109,35 @@ class Reclaimer:
     def untangle(
         self, short: Shortfall, spare: CheckpointRef | None = None, *, keep: bool = False
     ) -> bool:
-        """Delete points that hold some of the short axis in common with others, the least valuable
-        first, until some action on what is left frees some; ``spare`` last, with ``keep`` never.
-
-        Two points in one page free it only together, and so neither is a victim alone. What else
-        holds their room is not known here: where that is not the cache, they go for nothing.
-        """
+        """Delete the least valuable group of points that hold some of the short axis together and
+        with nobody else, and so free it only together; one with ``spare`` only where there is no
+        other, with ``keep`` none. Whether there was one."""
+        groups = self._groups(short.axis, spare, keep=keep)
+        refs = sorted({ref for group in groups for ref in group}, key=self._serial)
         candidates = [
             self._victim(entry, CheckpointAction.DELETE, entry.facts.footprint)
-            for entry in self._catalogue
-            if entry.ref != self.leased and _holds(entry, short.axis)
+            for entry in map(self._catalogue.__getitem__, refs)
         ]
         ordered = self._policy.victims(short, candidates) if candidates else ()
-        last = [] if keep else [victim for victim in ordered if victim.ref == spare]
-        for victim in [*(one for one in ordered if one.ref != spare), *last]:
-            self.give_up(victim)
-            if any(not keep or one.ref != spare for one in self.victims(short)):
-                return True
-        return False
+        rank = {victim.ref: place for place, victim in enumerate(ordered)}
+        groups = [group for group in groups if group <= rank.keys()]
+        if not groups:
+            return False
+        chosen = min(groups, key=lambda group: sorted((rank[ref] for ref in group), reverse=True))
+        for victim in ordered:
+            if victim.ref in chosen:
+                self.give_up(victim)
+        return True
+
+    def _groups(
+        self, axis: str, spare: CheckpointRef | None, *, keep: bool
+    ) -> list[frozenset[CheckpointRef]]:
+        groups = [group for group in self._program.joint(axis) if self.leased not in group]
+        others = [group for group in groups if spare not in group]
+        return others if others or keep else groups
+
+    def _serial(self, ref: CheckpointRef) -> int:
+        return self._catalogue[ref].serial
 
     def enough(
         self, short: Shortfall, spare: CheckpointRef | None = None, *, demote: bool = True
@@ -152,34 +175,61 @@ class Reclaimer:
     def demoted(self, result: Demoted) -> None:
         """The host has it now, so that the device need not."""
         self._metrics.demoted(result.moved_bytes)
-        entry = self._catalogue[result.checkpoint]
-        entry.facts = result.facts
+        if result.checkpoint not in self._catalogue:
+            return
+        self._catalogue.place(result.checkpoint, result.facts)
         if CheckpointAction.DROP_DEVICE in self._program.actions(result.checkpoint):
             self._program.drop(result.checkpoint, CheckpointAction.DROP_DEVICE)
-            entry.facts = self._program.facts(result.checkpoint)
+            self._catalogue.place(result.checkpoint, self._program.facts(result.checkpoint))
 
     def stays(self, ref: CheckpointRef) -> None:
         """Its copy to the host came to nothing; it is not tried again."""
-        self._catalogue[ref].stays = True
+        if ref in self._catalogue:
+            self._catalogue[ref].stays = True
 
-    def victims(self, shortfall: Shortfall, *, demote: bool = True) -> Iterator[Victim]:
-        """Every action that frees some of the short axis."""
-        for entry in self._catalogue:
-            if entry.ref == self.leased:
-                continue
-            for action, frees in self._program.actions(entry.ref).items():
-                wanted = action is not CheckpointAction.DEMOTE or (demote and not entry.stays)
-                if wanted and frees.amount(shortfall.axis) > 0:
-                    yield self._victim(entry, action, frees)
+    def changed(self) -> None:
+        """Somebody holds something more or less: what frees nothing now may free something."""
+        self._changes += 1
+        self._barren.clear()
+
+    def victims(self, shortfall: Shortfall, *, demote: bool = True) -> list[Victim]:
+        """Every action that frees some of the short axis, on the :data:`WINDOW` checkpoints that
+        come first. Those passed over, of which none does, come last from now on."""
+        found: dict[CatalogueEntry, list[Victim]] = {}
+        passed = []
+        for entry in self._catalogue.oldest(tier_of(shortfall.axis)):
+            actions = self._useful(entry, shortfall.axis, demote) if self._free(entry) else []
+            if actions:
+                found[entry] = actions
+            else:
+                passed.append(entry.ref)
+            if len(found) == WINDOW:
+                break
+        for ref in passed if found else ():
+            self._catalogue.put_off(ref)
+        return [one for entry in sorted(found, key=_by_serial) for one in found[entry]]
+
+    def _free(self, entry: CatalogueEntry) -> bool:
+        return entry.ref != self.leased
+
+    def _useful(self, entry: CatalogueEntry, axis: str, demote: bool) -> list[Victim]:
+        """What can be done with it that frees some of ``axis``."""
+        demote = demote and not entry.stays
+        return [
+            self._victim(entry, action, frees)
+            for action, frees in self._program.actions(entry.ref).items()
+            if frees.amount(axis) > 0 and (demote or action is not CheckpointAction.DEMOTE)
+        ]
 
     def give_up(self, victim: Victim) -> None:
         """Carry out what needs no transaction."""
+        self.changed()
         self._program.drop(victim.ref, victim.action)
         if victim.action is CheckpointAction.DELETE:
             self._metrics.reclaimed()
             self._catalogue.discard(victim.ref, given_up=True)
         else:
-            self._catalogue[victim.ref].facts = self._program.facts(victim.ref)
+            self._catalogue.place(victim.ref, self._program.facts(victim.ref))
 
     def _victim(
         self, entry: CatalogueEntry, action: CheckpointAction, frees: ResourceVector
@@ -196,10 +246,13 @@ class Reclaimer:
         )
 
 
-def _holds(entry: CatalogueEntry, axis: str) -> bool:
-    """Whether it holds some of an axis of the device, for itself or with others."""
-    on_device = Tier.DEVICE in entry.facts.replicas
-    return on_device and entry.facts.footprint.amount(axis) > 0
+def tier_of(axis: str) -> Tier:
+    """Where an axis of resources lies."""
+    return Tier.HOST if axis == "host_bytes" else Tier.DEVICE
+
+
+def _by_serial(entry: CatalogueEntry) -> int:
+    return entry.serial
 
 
 def _deletion(victim: Victim, candidates: list[Victim]) -> Victim:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from ninfer_core.store.address_spaces import AddressSpaces
 from ninfer_core.store.block_tables import BlockTables
 from ninfer_core.store.errors import require
-from ninfer_core.store.histories import Histories
-from ninfer_core.store.host_arena import HostArena
+from ninfer_core.store.histories import Histories, History
+from ninfer_core.store.host_arena import Extent, HostArena
 from ninfer_core.store.logical_pages import LogicalPages
 from ninfer_core.store.replicas import Replicas
 from ninfer_core.store.reservations import Ledger
-from ninfer_core.store.state_slots import StateSlots
+from ninfer_core.store.state_slots import Slot, StateSlots
 from ninfer_core.store.units import Plane, UnitPool
 
 if TYPE_CHECKING:
@@ -90,6 +90,23 @@ class ContextStore:
     def idle(self) -> bool:
         """Nothing is allocated and nothing is promised."""
         return all(o.available == o.capacity for o in self.occupancy().values())
+
+    def keep_only(
+        self, frozen: Iterable[History], slots: Collection[Slot], extents: Collection[Extent]
+    ) -> None:
+        """Rebuild the ledgers from what lives: active spaces, live state images, open reservations
+        and copies, and of what is frozen, published or on the host only these histories, slots and
+        extents, the pages of those histories included. All else is given back, also what nobody
+        knew of any more. :meth:`check` says afterwards whether what lives was sound.
+        """
+        histories = list(frozen)
+        for name, spaces in self.spaces.items():
+            spaces.keep_only([history.spaces[name] for history in histories])
+        for pool in self.slots.values():
+            pool.keep_only(slots)
+        pages = [page for spaces in self.spaces.values() for page in spaces.pages.live_pages()]
+        on_host = {page.host.location for page in pages if page.host is not None}
+        self.arena.keep_only(on_host.union(extents, self.ledger.promised_extents()))
 
     def check(self) -> None:
         """Raise :class:`~ninfer_core.store.errors.StoreInvariantError` on the first breach."""

@@ -83,6 +83,12 @@ class HandleTable(Generic[V, H]):
         """Live values in index order."""
         return (value for value in self._values if value is not None)
 
+    def items(self) -> Iterator[tuple[H, V]]:
+        """Handles and live values in index order."""
+        for index, value in enumerate(self._values):
+            if value is not None:
+                yield self._make(self.owner, index, self._generations[index]), value
+
     def check(self) -> None:
         free = set(self._free)
         require(len(free) == len(self._free), f"{self.name} handles: an index is free twice")

@@ -7,6 +7,7 @@ extent is charged from its allocation, whether data has arrived or not.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ninfer_core.store.errors import StaleHandleError, TransitionError, require
@@ -111,6 +112,12 @@ class HostArena:
         """Raise :class:`StaleHandleError` unless ``extent`` is allocated in this generation."""
         if not self.alive(extent):
             raise StaleHandleError(f"arena {self.name}: {extent} is not allocated")
+
+    def keep_only(self, extents: Collection[Extent]) -> None:
+        """Free every extent but ``extents`` and those that a copy has pinned."""
+        for extent in self.live_extents().difference(extents):
+            if not self.pinned(extent):
+                self.free(extent)
 
     def live_extents(self) -> frozenset[Extent]:
         return frozenset(self._live.values())

@@ -9,6 +9,7 @@ hold or pin. Having a single reference is therefore not a permission to write: b
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from ninfer_core.contract.resources import PAGE_TOKENS
@@ -202,6 +203,31 @@ class LogicalPages:
             raise StaleHandleError(f"page {pin.page.generation} has no pin of {pin.columns}")
         pin.page.pins.remove(pin.columns)
         self._reap(pin.page)
+
+    def keep_only(
+        self, holds: Mapping[int, list[int]], active: Mapping[int, int], writers: Collection[int]
+    ) -> None:
+        """Make these, by generation, the only references; free what has none and no pin, and every
+        allocated unit without a page or a restore on its way."""
+        for page in self.live_pages():
+            page.holds = list(holds.get(page.generation, ()))
+            page.active = active.get(page.generation, 0)
+            page.writer = page.writer if page.writer in writers else None
+            if not page.refs and not page.pins:
+                self._forget(page)
+        carried = {page.device.location for page in self._live.values() if page.device}
+        self.pool.keep_only(carried | self.incoming)
+
+    def _forget(self, page: LogicalPage) -> None:
+        """Whatever the ledgers say of its places."""
+        page.alive = False
+        del self._live[page.generation]
+        if page.host is not None and self._arena is not None and not self._lost(page.host.location):
+            self._arena.free(page.host.location)
+
+    def _lost(self, extent: Extent) -> bool:
+        assert self._arena is not None
+        return not self._arena.alive(extent) or self._arena.pinned(extent)
 
     def live_pages(self) -> tuple[LogicalPage, ...]:
         return tuple(self._live.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import NamedTuple
 
 from ninfer_core.store.block_tables import BlockTables
@@ -165,25 +165,53 @@ class SpaceLedger:
         """Give the execution row back; a space without one is left as it is."""
         self._unbind(self._spaces.get(handle))
 
+    def check_frozen(self, handle: SpaceHandle) -> None:
+        """Raise StoreInvariantError unless this space alone is sound and immutable."""
+        space = self._spaces.get(handle)
+        require(not space.active, f"{self.pool.name} space {space.serial} is frozen")
+        space.check(f"{self.pool.name} space {space.serial}")
+
+    def keep_only(self, frozen: Collection[SpaceHandle]) -> None:
+        """Remove every frozen space but these, whatever it holds, and give back all that is not in
+        the directory of one that is left. Active ones all stay."""
+        kept = {handle.index for handle in frozen}
+        for handle, space in list(self._spaces.items()):
+            if not space.active and handle.index not in kept:
+                self._spaces.remove(handle)
+        holds, active = self._needs()
+        writers = {space.serial for space in self._spaces.values() if space.active}
+        self.pages.keep_only(holds, active, writers)
+
     def check(self) -> None:
         """Every page is held exactly as the directories need it; rows mirror directories."""
         self._spaces.check()
         self.pages.check()
-        holds: dict[int, list[int]] = {page.generation: [] for page in self.pages.live_pages()}
-        active = dict.fromkeys(holds, 0)
         for space in self._spaces.values():
             space.check(f"{self.pool.name} space {space.serial}")
             self._check_row(space)
+        holds, active = self._needs()
+        for page in self.pages.live_pages():
+            name, number = f"{self.pool.name} page {page.generation}", page.generation
+            require(sorted(page.holds) == sorted(holds[number]), f"{name}: holds")
+            require(page.active == active[number], f"{name}: count of active spaces")
+        if self.tables is not None:
+            self.tables.check()
+
+    def _needs(self) -> tuple[dict[int, list[int]], dict[int, int]]:
+        """By generation of pages: the holds and the active spaces that the directories add up to.
+
+        Pages that a directory names and that are not live are left out.
+        """
+        holds: dict[int, list[int]] = {page.generation: [] for page in self.pages.live_pages()}
+        active = dict.fromkeys(holds, 0)
+        for space in self._spaces.values():
             for index, page in enumerate(space.pages):
+                if page.generation not in holds:
+                    continue
                 active[page.generation] += space.active
                 if page.writer != space.serial:
                     holds[page.generation].append(columns_on(index, space.frontier))
-        for page in self.pages.live_pages():
-            name = f"{self.pool.name} page {page.generation}"
-            require(sorted(page.holds) == sorted(holds[page.generation]), f"{name}: holds")
-            require(page.active == active[page.generation], f"{name}: count of active spaces")
-        if self.tables is not None:
-            self.tables.check()
+        return holds, active
 
     def _check_row(self, space: Space) -> None:
         if space.row is not None and self.tables is not None:

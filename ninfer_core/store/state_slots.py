@@ -6,7 +6,7 @@ sequence left behind.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from ninfer_core.store.errors import (
@@ -131,6 +131,23 @@ class StateSlots:
         image = self._image(slot)
         if image.published or image.owner != owner:
             raise ProtectedRangeError(f"{slot} may not be written by {owner!r}")
+
+    def require_published(self, slot: Slot) -> None:
+        """Raise unless ``slot`` is a published image that somebody holds."""
+        image = self._image(slot)
+        if not image.published or not image.refs:
+            raise TransitionError(f"{slot} is not a published image that is held")
+
+    def keep_only(self, slots: Collection[Slot]) -> None:
+        """Free every published image but ``slots``, each of which has one holder from now on, and
+        those that a copy has pinned; and every allocated slot without an image."""
+        for slot, image in list(self._images.items()):
+            if not image.published:
+                continue
+            image.refs = int(slot in slots)
+            if not image.refs and not image.pins:
+                del self._images[slot]
+        self.pool.keep_only({_unit(slot) for slot in self._images})
 
     def check(self) -> None:
         units = {_unit(slot) for slot in self._images}

@@ -8,7 +8,7 @@ asked place on, else the lowest of all, so that equal histories give equal layou
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ninfer_core.store.demand import PoolShortfall
@@ -118,6 +118,13 @@ class UnitPool:
             and bool(self._live[unit.index])
             and self._generations[unit.index] == unit.generation
         )
+
+    def keep_only(self, units: Collection[Unit]) -> int:
+        """Free every allocated unit but ``units``; says how many."""
+        lost = [unit for unit in self.live_units() if unit not in units]
+        for unit in lost:
+            self.release(unit)
+        return len(lost)
 
     def live_units(self) -> frozenset[Unit]:
         return frozenset(

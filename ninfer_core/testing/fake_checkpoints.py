@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ninfer_core.contract.checkpoints import (
@@ -15,7 +15,7 @@ from ninfer_core.contract.checkpoints import (
     PlanKind,
     Tier,
 )
-from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.errors import CacheFault, EngineFailure
 from ninfer_core.contract.resources import (
     CheckpointRef,
     NeverFits,
@@ -26,7 +26,7 @@ from ninfer_core.contract.resources import (
 from ninfer_core.testing.fake_accounts import POOL, Amount, FakeAccounts
 from ninfer_core.testing.fake_law import EMPTY_STATE, execute
 from ninfer_core.testing.fake_sequences import FakeCheckpoint, FakeSequence
-from ninfer_core.testing.fake_sharing import Chain, SharedPages, total
+from ninfer_core.testing.fake_sharing import Chain, SharedPages, links, total
 from ninfer_core.testing.fake_transactions import FakeConfig, FakeTransaction, TransactionOwner
 
 OWNER = 7
@@ -75,7 +75,7 @@ class FakeCheckpoints:
 
     def checkpoint(self, ref: CheckpointRef) -> FakeCheckpoint:
         if ref not in self.all:
-            raise EngineFailure(f"stale checkpoint {ref}")
+            raise CacheFault(f"stale checkpoint {ref}")
         return self.all[ref]
 
     def own(self, frontier: int) -> Amount:
@@ -200,7 +200,7 @@ class FakeCheckpoints:
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
         freed = self.actions(ref).get(action)
         if freed is None or action is CheckpointAction.DEMOTE:
-            raise EngineFailure(f"{action.value} is not among the actions of {ref}")
+            raise CacheFault(f"{action.value} is not among the actions of {ref}")
         if ref == self.leased:
             raise EngineFailure(f"{ref} was dropped while a bind reads it")
         if action is CheckpointAction.DELETE:
@@ -210,6 +210,21 @@ class FakeCheckpoints:
         else:
             self._leave(ref, Tier.HOST)
         return freed
+
+    def joint(self, used: Iterable[Chain]) -> list[frozenset[CheckpointRef]]:
+        """Those that share a segment which none of the chains ``used`` reaches."""
+        taken = {id(segment) for chain in used for segment in links(chain)}
+        groups: dict[int, list[CheckpointRef]] = {}
+        for ref, kept in self.all.items():
+            for segment in links(kept.chain):
+                groups.setdefault(id(segment), []).append(ref)
+        found = {frozenset(group) for segment, group in groups.items() if segment not in taken}
+        return [g for g in found if len(g) > 1 and self.leased not in g]
+
+    def forget(self) -> tuple[CheckpointRef, ...]:
+        for ref in [ref for ref in self.all if ref != self.leased]:
+            self.retire(ref)
+        return tuple(self.all)
 
     def retire(self, ref: object) -> None:
         """Take a checkpoint out, with all that it still holds."""

@@ -161,10 +161,13 @@ class FakeContexts:
 
     def audit_shared(self) -> None:
         """Raises AssertionError when shared pages have other users than they count."""
-        users = [sequence.chain for sequence in self.sequences.values()]
-        users += [paused.chain for paused in self.paused.values()]
-        users += [checkpoint.chain for checkpoint in self.checkpoints.values()]
-        self.shared.audit([*users, self._joining])
+        kept = [checkpoint.chain for checkpoint in self.checkpoints.values()]
+        self.shared.audit([*kept, *self.chains()])
+
+    def chains(self) -> list[Chain]:
+        """Of all that is no checkpoint."""
+        running = [sequence.chain for sequence in self.sequences.values()]
+        return [*running, *(paused.chain for paused in self.paused.values()), self._joining]
 
     def _begin_bind(self, detail: BindDetail) -> FakeTransaction:
         sequence, need = detail.sequence, detail.need

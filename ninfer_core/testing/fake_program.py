@@ -60,7 +60,8 @@ _KIND_OF_PHASE = {
 class FakeProgram:
     """Implements ``contract.program.Program``. ``nonfinite`` holds tickets whose next unit shows a
     NaN; ``journal`` records what happened; :meth:`audit` proves that nothing is lost. ``again``:
-    rounds are launched again without permits where they can be."""
+    rounds are launched again without permits where they can be. ``may_be_forgotten``: a test breaks
+    the cache on purpose."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class FakeProgram:
         self.journal = self._execution.journal
         self.nonfinite = self._execution.nonfinite
         self.closed = False
+        self.may_be_forgotten = False
         self.again = False
 
     @property
@@ -96,12 +98,15 @@ class FakeProgram:
         )
 
     def facts(self, ref: CheckpointRef) -> CheckpointFacts:
+        self.faults.check("facts")
         return self.contexts.kept.checkpoint(ref).facts
 
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
+        self.faults.check("actions")
         return self.contexts.kept.actions(ref)
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
+        self.faults.check("restore_work")
         kept = self.contexts.kept.checkpoint(ref)
         ids = prepared.token_ids.tolist()
         same = (kept.template, kept.salt) == (prepared.identity.template, prepared.identity.salt)
@@ -110,8 +115,16 @@ class FakeProgram:
             return None
         return RestoreWork(bytes=frontier, operations=1, tokens=len(ids) - frontier)
 
+    def joint(self, axis: str) -> Sequence[frozenset[CheckpointRef]]:
+        return self.contexts.kept.joint(self.contexts.chains()) if axis == POOL else ()
+
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
+        self.faults.check("drop")
         return self.contexts.kept.drop(ref, action)
+
+    def forget(self) -> Sequence[CheckpointRef]:
+        self.faults.check("forget")
+        return self.contexts.kept.forget()
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         return self.contexts.revoke(resume)

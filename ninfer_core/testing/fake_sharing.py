@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ninfer_core.contract.errors import EngineFailure
@@ -73,6 +73,13 @@ class SharedPages:
         for segment in self.segments:
             uses = sum(chain is segment for chain in chains)
             assert uses == segment.users, f"{uses} users of pages that count {segment.users}"
+
+
+def links(chain: Chain) -> Iterator[Segment]:
+    """The segments of a chain, from its end."""
+    while chain is not None:
+        yield chain
+        chain = chain.parent
 
 
 def total(chain: Chain) -> int:

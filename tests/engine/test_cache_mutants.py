@@ -48,7 +48,7 @@ def a_victim_stays_in_the_catalogue(patch: Patch) -> None:
 
 @mutant("the catalogue is not what")
 def a_point_taken_over_stays_in_the_catalogue(patch: Patch) -> None:
-    patch.setattr(ResourceManager, "forget", lambda self, refs: None)
+    patch.setattr(ResourceManager, "settled", lambda self, refs=(): self.reclaimer.changed())
 
 
 @mutant("facts of the catalogue are out of date")

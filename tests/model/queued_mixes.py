@@ -138,6 +138,7 @@ def engine_over(
     units: str,
     policy: CachePolicy | None = None,
     drafting: Any = None,
+    drops_allowed: bool = False,
     **sizes: Any,
 ) -> Iterator[tuple[Engine, Any]]:
     """``units``: eager, queued, or late for queued ones on a late device. ``policy``: of the cache,
@@ -172,6 +173,7 @@ def engine_over(
     )
     with Engine(factory, options) as engine:
         yield engine, programs[0]
+        assert drops_allowed or not engine.stats().cache_drops
 
 
 Outcome = tuple[Any, ...]

@@ -47,6 +47,7 @@ _STAT_COUNTERS: Final = {
     "captures": "Checkpoints left by prompts",
     "kept_ends": "Checkpoints left by outputs",
     "reclaimed": "Checkpoints given up for room",
+    "cache_drops": "Times that all checkpoints were dropped because a record was wrong",
     "demotions": "Checkpoints copied to the host",
     "demoted_bytes": "Bytes of checkpoints copied to the host",
 }

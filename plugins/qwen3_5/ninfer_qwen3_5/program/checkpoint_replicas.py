@@ -70,6 +70,10 @@ class Replicas:
     def pages(self, kept: Checkpoint) -> Pages:
         return self._stores.context.spaces[MAIN].directory(kept.history.spaces[MAIN])
 
+    def alone_on_host(self, page: LogicalPage) -> int:
+        """Its references by what lies on the host and nowhere else."""
+        return 0 if self._tier is None else self._tier.holders.alone(page)
+
     def _off_books(self, kept: Checkpoint, pages: Pages) -> None:
         if self._tier is None:
             return
@@ -104,7 +108,7 @@ class Replicas:
         """The slot, and pages that nobody else needs on the device."""
         assert self._tier is not None
         holders = self._tier.holders
-        freed = sum(_idle(page) and holders.deserted(page, leaving=1) for page in pages)
+        freed = sum(idle(page) and holders.deserted(page, leaving=1) for page in pages)
         return ResourceVector(state_slots=self._slots(kept), pages={MAIN: freed})
 
     def _off_host(self, kept: Checkpoint, pages: Pages) -> ResourceVector:
@@ -132,12 +136,12 @@ class Replicas:
 
     def _deserted(self, page: LogicalPage, kept: Checkpoint) -> bool:
         """Whether nobody needs ``page`` on the device but ``kept``, which goes."""
-        if self._tier is None or not _idle(page) or page.refs == 1 or page.host is None:
+        if self._tier is None or not idle(page) or page.refs == 1 or page.host is None:
             return False
         return self._tier.holders.deserted(page, leaving=-int(kept.alone), gone=1)
 
 
-def _idle(page: LogicalPage) -> bool:
+def idle(page: LogicalPage) -> bool:
     """On the device, in no use there by a sequence or a copy."""
     return page.device is not None and not (page.active or page.pins or page.writer is not None)
 

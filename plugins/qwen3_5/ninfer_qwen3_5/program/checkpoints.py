@@ -14,17 +14,18 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.resources import PAGE_TOKENS, CheckpointRef, ResourceVector
 from ninfer_core.store.demand import Demand, combine
-from ninfer_core.store.errors import require
 from ninfer_core.store.handles import HandleTable
 from ninfer_core.store.histories import History
-from ninfer_core.store.logical_pages import LogicalPage, columns_on, pages_for
+from ninfer_core.store.logical_pages import LogicalPage, pages_for
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.model.state import ModelState
+from ninfer_qwen3_5.program.checkpoint_faults import blamed_on_cache, require_sound
 from ninfer_qwen3_5.program.checkpoint_records import Checkpoint
 from ninfer_qwen3_5.program.checkpoint_replicas import Replicas
 from ninfer_qwen3_5.program.host_tier import HostTier
 from ninfer_qwen3_5.program.identity import ExecutedPrefix
+from ninfer_qwen3_5.program.joint_pages import joint_holders
 from ninfer_qwen3_5.program.rates import Rates
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN, Stores
@@ -138,10 +139,12 @@ class Checkpoints:
             self._table.remove(ref)
 
     def require_source(self, ref: CheckpointRef, prepared: PreparedPrompt) -> None:
-        """Raise EngineFailure unless ``prepared`` may begin with this checkpoint."""
-        kept = self.get(ref)
-        if not (kept.usable and kept.prefix.begins(prepared)):
-            raise EngineFailure("a prompt was to begin with a checkpoint of something else")
+        """Raise CacheFault unless ``prepared`` may begin with this checkpoint, which is whole."""
+        with blamed_on_cache("a kept context that a prompt was to begin with"):
+            kept = self.get(ref)
+            if not (kept.usable and kept.prefix.begins(prepared)):
+                raise EngineFailure("a prompt was to begin with a checkpoint of something else")
+            require_sound(kept, self._stores)
 
     def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
         """What an adoption would move; None where the prompt does not begin with it."""
@@ -187,12 +190,27 @@ class Checkpoints:
     def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
         return self._replicas.actions(self.get(ref))
 
+    def joint(self, axis: str) -> list[frozenset[CheckpointRef]]:
+        """Groups that hold a page of the device together, in no order that means anything."""
+        return joint_holders(list(self._table.items()), self._replicas) if axis == MAIN else []
+
     def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
         """Delete the checkpoint or one of its replicas; returns what became free."""
         freed = self._replicas.drop(self.get(ref), action)
         if action is CheckpointAction.DELETE:
             self._table.remove(ref)
         return freed
+
+    def forget(self) -> list[tuple[CheckpointRef, Checkpoint]]:
+        """Take all of them out but those that a transaction moves, which are returned. What they
+        held is for the stores to give back."""
+        left = []
+        for ref, kept in list(self._table.items()):
+            if kept.moving:
+                left.append((ref, kept))
+            else:
+                self._table.remove(ref)
+        return left
 
     def close(self) -> None:
         """Delete all of them."""
@@ -209,11 +227,7 @@ class Checkpoints:
         """Raise StoreInvariantError if a replica is not whole."""
         self._table.check()
         for kept in self._table.values():
-            require(bool(kept.tiers), "a checkpoint lies somewhere")
-            for index, page in enumerate(self._replicas.pages(kept)):
-                columns = columns_on(index, kept.frontier)
-                require(kept.slot is None or page.on_device(columns), "a checkpoint's page is here")
-                require(kept.image is None or page.on_host(columns), "a checkpoint's page is saved")
+            require_sound(kept, self._stores)
 
     def _publish(self, sequence: Sequence, history: History, slot: Slot) -> Captured:
         frontier = sequence.frontier

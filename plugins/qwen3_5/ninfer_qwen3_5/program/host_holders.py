@@ -51,6 +51,10 @@ class HostHolders:
         """Whether somebody wants ``page`` on the host, ``besides`` so many holders."""
         return self._keep[page.generation] + self._relied[page.generation] > besides
 
+    def alone(self, page: LogicalPage) -> int:
+        """References of ``page`` that have no part on the device."""
+        return self._alone[page.generation]
+
     def rely(self, pages: Iterable[LogicalPage]) -> None:
         """A save begins that copies everything but ``pages``."""
         self._relied.update(page.generation for page in pages)
@@ -73,6 +77,13 @@ class HostHolders:
             if page.alive and page.device is not None and self._alone[number]
         }
         return [page for page in self._idle.values() if self.deserted(page)]
+
+    def recount(self, holders: Iterable[tuple[Iterable[LogicalPage], bool]]) -> None:
+        """Only these histories lie on the host from now on."""
+        self._keep.clear()
+        self._alone.clear()
+        for pages, is_alone in holders:
+            self.hold(pages, alone=is_alone)
 
     def check(self, holders: Iterable[tuple[Iterable[LogicalPage], bool]]) -> None:
         """Raise StoreInvariantError unless exactly these histories, alone or not, are counted, and

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.checkpoints import (
     BindRequest,
     Captured,
-    CheckpointAction,
-    CheckpointFacts,
     Plan,
     PlanKind,
     Released,
-    RestoreWork,
     ResumeKind,
     ResumeState,
     SequencePhase,
     Transaction,
 )
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.frontend import MaskProvider, PreparedPrompt
+from ninfer_core.contract.frontend import MaskProvider
 from ninfer_core.contract.resources import (
     PAGE_TOKENS,
     CapacitySummary,
@@ -49,6 +46,7 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_qwen3_5.program.checkpoint_records import CaptureOf
 from ninfer_qwen3_5.program.context import Contexts
 from ninfer_qwen3_5.program.host_tier import HostTier
+from ninfer_qwen3_5.program.kept_contexts import KeptContexts
 from ninfer_qwen3_5.program.reach import Reach
 from ninfer_qwen3_5.program.sampler import MAX_BANNED, MAX_BIASED
 from ninfer_qwen3_5.program.sequence import Sequence
@@ -63,7 +61,7 @@ _NO_GROWTH = ResourceVector()
 _ONE_TOKEN = UnitNeed(UnitKind.DECODE, 1, False)
 
 
-class TextProgram:
+class TextProgram(KeptContexts):
     """Units and resources of one text model (contract: ``Program``).
 
     ``keeps``: prompts are split at their restore points, and checkpoints can be made."""
@@ -83,8 +81,8 @@ class TextProgram:
         self._units = units
         self._device_bytes = dict(device_bytes)
         self._reach = Reach(limits.max_context, limits.draft_tokens)
-        self._contexts = Contexts(stores, state, units, limits, self._reach, keeps, host)
-        self._checkpoints = self._contexts.checkpoints
+        contexts = Contexts(stores, state, units, limits, self._reach, keeps, host)
+        super().__init__(contexts, stores, host)
         self._settlement = Settlement(stores, units, self._reach)
         if host is not None:
             stores.spare = host.trim
@@ -105,18 +103,6 @@ class TextProgram:
         self._stores.context.check()
         self._contexts.check()
 
-    def facts(self, ref: CheckpointRef) -> CheckpointFacts:
-        return self._checkpoints.facts(ref)
-
-    def actions(self, ref: CheckpointRef) -> Mapping[CheckpointAction, ResourceVector]:
-        return self._checkpoints.actions(ref)
-
-    def restore_work(self, ref: CheckpointRef, prepared: PreparedPrompt) -> RestoreWork | None:
-        return self._checkpoints.restore_work(ref, prepared)
-
-    def drop(self, ref: CheckpointRef, action: CheckpointAction) -> ResourceVector:
-        return self._checkpoints.drop(ref, action)
-
     def plan_capture(self, sequence: SequenceHandle) -> Plan | Shortfall | NeverFits:
         """NeverFits for a sequence of which no checkpoint may be made."""
         if not self._contexts.may_keep(self._idle(sequence)):
@@ -124,10 +110,6 @@ class TextProgram:
         demand = Demand({STATE: 1})
         refusal = self._stores.refusal(demand)
         return refusal or Plan(PlanKind.CAPTURE, vector(demand), CaptureOf(sequence))
-
-    def plan_demote(self, ref: CheckpointRef) -> Plan | Shortfall | NeverFits:
-        """NeverFits without a host tier, and for one that may not be kept or lies there."""
-        return self._contexts.plan_demote(ref)
 
     def revoke(self, resume: ResumeState) -> ResumeState:
         return self._contexts.revoke(resume)
