@@ -29,6 +29,7 @@ from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.block_drafters import bind_block, small_config
 from tests.model.conftest import Case
 
+BACKENDS = ("mtp", "dflash", "dflash2")
 VOCAB = 320
 Script = Callable[[int, int, int], int]
 """Table row, position and the token there to the token behind it."""
@@ -72,6 +73,11 @@ class ScriptedBlock(Scripted, DFlashDrafter):
         super().__init__(small_config(kind))
         self.script = script
         self.right = right
+
+
+def unscripted(kind: str) -> MtpDrafter | DFlashDrafter:
+    """A drafter of any backend that drafts by itself."""
+    return MtpDrafter(cache_of()) if kind == "mtp" else DFlashDrafter(small_config(kind))
 
 
 def scripted(kind: str, script: Script, right: Callable[[], int]) -> MtpDrafter | DFlashDrafter:

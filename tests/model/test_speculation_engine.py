@@ -11,9 +11,15 @@ from ninfer_core.contract.checkpoints import Plan, ResumeKind
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.policies_reuse import ReusePolicy
-from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
-from tests.model.drafters import ScriptedDrafter, cache_of, drafting, followers, random_right
+from tests.model.drafters import (
+    BACKENDS,
+    drafting,
+    followers,
+    random_right,
+    scripted,
+    unscripted,
+)
 from tests.model.queued_mixes import Wanted, assert_same, engine_over, random_mix, run_mix
 from tests.model.scripted_costs import free
 from tests.model.snapshot_driver import snapshot_driver
@@ -29,21 +35,30 @@ def answers(case, mix, **sizes) -> list:
         return run_mix(made[0], mix, spread=False)
 
 
-def scripted(case, mix, outcomes, most: int, seed: int):
+def knowing(case, mix, outcomes, most: int, seed: int, backend: str = "mtp"):
     """A backend that knows the outcomes, and drafts more or less of them."""
     known = [
         [*wanted.prompt.token_ids, *outcome[1]]
         for wanted, outcome in zip(mix, outcomes, strict=True)
         if len(outcome) > 2
     ]
-    drafter = ScriptedDrafter(followers(*known), random_right(seed, most))
+    drafter = scripted(backend, followers(*known), random_right(seed, most))
     return free(drafting(case, drafter, most))
 
 
 @pytest.mark.parametrize(
-    ("units", "most"), [("eager", 1), ("eager", 3), ("eager", 7), ("queued", 3)]
+    ("units", "most", "backend"),
+    [
+        ("eager", 1, "mtp"),
+        ("eager", 3, "mtp"),
+        ("eager", 7, "mtp"),
+        ("queued", 3, "mtp"),
+        ("eager", 7, "dflash"),
+        ("queued", 3, "dflash"),
+        ("queued", 7, "dflash2"),
+    ],
 )
-def test_random_mixes(build_case, units, most) -> None:
+def test_random_mixes(build_case, units, most, backend) -> None:
     """Stop strings and ids anywhere in a span, budgets of answers and thoughts, dead ends, masks,
     penalties, log-probabilities, prompts that are scored, cancels."""
     case, sizes = build_case("tied"), {"max_context": CONTEXT, "max_concurrency": 4}
@@ -51,7 +66,7 @@ def test_random_mixes(build_case, units, most) -> None:
         mix = random_mix(random.Random(100 * most + seed), CONTEXT, 10)
         calm = [replace(wanted, cancel_after=None) for wanted in mix]
         expected = answers(case, calm)
-        draft = scripted(case, calm, expected, most, seed)
+        draft = knowing(case, calm, expected, most, seed, backend)
         with engine_over(case.model, units, drafting=draft, **sizes) as (engine, program):
             assert_same(calm, run_mix(engine, calm, spread=False), expected)
             assert_same(mix, run_mix(engine, mix, spread=True), expected)
@@ -60,13 +75,14 @@ def test_random_mixes(build_case, units, most) -> None:
         assert (capacity.available, capacity.resident) == (capacity.total, 0)
 
 
-def test_little_room_pauses_and_replays(build_case) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_little_room_pauses_and_replays(build_case, backend) -> None:
     case = build_case("tied")
     asked = prompts(41, [40, 33, 50])
     options = GenerationOptions(sampling=GREEDY, max_new_tokens=90, ignore_eos=True)
     mix = [Wanted(PromptInput(token_ids=ids), options) for ids in asked]
     expected = answers(case, mix)
-    draft = scripted(case, mix, expected, 3, 1)
+    draft = knowing(case, mix, expected, 3, 1, backend)
     sizes = {"max_context": CONTEXT, "max_concurrency": 3, "kv_tokens": 320}
     with engine_over(case.model, "eager", drafting=draft, **sizes) as (engine, program):
         assert_same(mix, run_mix(engine, mix, spread=False), expected)
@@ -81,7 +97,7 @@ def test_drafts_are_counted_by_place(build_case) -> None:
     expected = answers(case, mix)
     known = [*mix[0].prompt.token_ids, *expected[0][1]]
     right = iter([3, 1, 0, 2, *[3] * 20])
-    draft = free(drafting(case, ScriptedDrafter(followers(known), lambda: next(right)), 3))
+    draft = free(drafting(case, scripted("mtp", followers(known), lambda: next(right)), 3))
     with engine_over(
         case.model, "eager", drafting=draft, max_context=CONTEXT, max_concurrency=1
     ) as (engine, _):
@@ -93,7 +109,8 @@ def test_drafts_are_counted_by_place(build_case) -> None:
     assert timings.rounds == 1 + 7
 
 
-def test_an_answer_after_another_prompt_is_the_same_again(build_case) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_answer_after_another_prompt_is_the_same_again(build_case, backend) -> None:
     """A, its next turn, B, A with kept contexts and drafts of the head itself, against an engine
     that keeps as much and drafts nothing."""
     case = build_case("untied")
@@ -118,7 +135,7 @@ def test_an_answer_after_another_prompt_is_the_same_again(build_case) -> None:
             program.check()
         return results
 
-    plain, drafted = ask(None), ask(drafting(case, MtpDrafter(cache_of()), 3))
+    plain, drafted = ask(None), ask(drafting(case, unscripted(backend), 3))
     assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
     assert [r.usage for r in drafted] == [r.usage for r in plain]
     assert drafted[1].usage.cached_tokens > 0
@@ -129,7 +146,8 @@ def test_an_answer_after_another_prompt_is_the_same_again(build_case) -> None:
 
 @pytest.mark.parametrize("units", ["eager", "queued"])
 @pytest.mark.parametrize("kind", [ResumeKind.REPLAY, ResumeKind.SNAPSHOT])
-def test_a_pause_between_rounds_changes_nothing(build_case, kind, units) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_pause_between_rounds_changes_nothing(build_case, kind, units, backend) -> None:
     """The drafter's keys, values and hidden row come back to the bit, and drafts with them."""
     case = build_case("tied")
     sampling = SamplingParams(temperature=0.7, seed=9)
@@ -139,7 +157,7 @@ def test_a_pause_between_rounds_changes_nothing(build_case, kind, units) -> None
     plain.generate(straight, count)
     script = followers([*asked, *straight.tokens])
     for pause_at in (2, 7, 11):
-        drafter = ScriptedDrafter(script, random_right(pause_at, 3))
+        drafter = scripted(backend, script, random_right(pause_at, 3))
         driver = snapshot_driver(
             case.model, units, drafting=drafting(case, drafter, 3), max_concurrency=1
         )
@@ -163,12 +181,13 @@ def test_a_pause_between_rounds_changes_nothing(build_case, kind, units) -> None
 
 
 @pytest.mark.parametrize("units", ["eager", "queued"])
-def test_a_checkpoint_carries_the_drafter(build_case, units) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_carries_the_drafter(build_case, units, backend) -> None:
     """Its adopter drafts, from another token on, what a sequence from the root drafts."""
     case = build_case("tied")
     for length in (63, 64, 65):
         asked = prompts(46, [length])[0]
-        driver = checkpoint_driver(case.model, units, drafting(case, MtpDrafter(cache_of()), 3))
+        driver = checkpoint_driver(case.model, units, drafting(case, unscripted(backend), 3))
         cut = driver.begin(prompt([*asked, 9, 9, 9], points=(length,)))
         made = driver.prefill_capturing(cut, (length,))[length]
         driver.generate(cut, 12)
