@@ -1,10 +1,10 @@
-"""The gated delta net mixer over one chunk, and over rows that may not be kept."""
+"""The gated delta net mixer over one chunk."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
+from ninfer_core.ops.contracts.values import GdnMixer
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.state import GdnState
 
@@ -25,27 +25,5 @@ def gdn_chunk(
     decay, beta = ops.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
     qkv = ops.causal_conv_chunk(mixed, mixer.conv, state.history, slot)
     o_Tnd = ops.gdn_chunk(qkv, decay, beta, state.recurrent, slot, mixer.key_heads)
-    gate = z.view(rows, heads, size)
-    return ops.gated_rms_norm(o_Tnd, gate, mixer.norm_scale, mixer.eps).reshape(rows, heads * size)
-
-
-def gdn_verify(
-    stacked_TN: Tensor,
-    mixer: GdnMixer,
-    state: GdnState,
-    records: GdnRecords,
-    slots: Tensor,
-    ops: Ops,
-) -> Tensor:
-    """W rows of each of the sequences in ``slots`` i64[B]; [T, nv * dv] with T = B * W.
-
-    *Effect*: ``records`` at the slots; the state is not written.
-    """
-    heads, size, rows = mixer.value_heads, mixer.value_size, stacked_TN.shape[0]
-    parts = [mixer.channels, heads * size, heads, heads]
-    mixed, z, b, a = stacked_TN.split_with_sizes(parts, dim=1)
-    decay, beta = ops.gdn_gates(a, b, mixer.decay_rate, mixer.dt_bias)
-    qkv = ops.causal_conv_verify(mixed, mixer.conv, state.history, slots, records)
-    o_Tnd = ops.gdn_verify(qkv, decay, beta, state.recurrent, slots, mixer.key_heads, records)
     gate = z.view(rows, heads, size)
     return ops.gated_rms_norm(o_Tnd, gate, mixer.norm_scale, mixer.eps).reshape(rows, heads * size)

@@ -21,7 +21,7 @@ from ninfer_core.ops.contracts.values import (
 )
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.model.attention import attention_chunk
-from ninfer_qwen3_5.model.gdn import gdn_chunk, gdn_verify
+from ninfer_qwen3_5.model.gdn import gdn_chunk
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.state import GdnState
 
@@ -125,4 +125,12 @@ class VerifyRoute(StepRoute):
 
     def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:
         assert isinstance(state.records, GdnRecords)
-        return gdn_verify(stacked_TN, mixer, state, state.records, self.slots, self.ops)
+        return self.ops.gdn_mix_verify(
+            stacked_TN,
+            mixer,
+            state.history,
+            state.recurrent,
+            self.slots,
+            state.records,
+            settled=True,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,16 @@ class GdnState:
     recurrent: Tensor
     records: GdnRecords | None = None
 
+    def by_layer(self) -> Iterator[GdnState]:
+        """Views of the layers of a state whose tensors have the layers as first dimension."""
+        for index in range(self.history.shape[0]):
+            records = None
+            if self.records is not None:
+                whole = self.records
+                pools = whole.inputs, whole.keys, whole.updates, whole.keep
+                records = GdnRecords(*(pool[index] for pool in pools))
+            yield GdnState(self.history[index], self.recurrent[index], records)
+
 
 LayerState = KvCache | GdnState
 
@@ -28,9 +39,9 @@ LayerState = KvCache | GdnState
 @dataclass(frozen=True, slots=True)
 class ModelState:
     """One entry per layer, in layer order; ``recurrent`` holds all gated delta nets' state with the
-    layers as its first dimension, and theirs are views of it. A draft backend adds ``drafted``, its
-    attention caches, and where it asks for hidden rows ``hidden`` [S, H], by slot the target's last
-    row after the final norm."""
+    layers as its first dimension, records too, and theirs are views of it. A draft backend adds
+    ``drafted``, its attention caches, and where it asks for hidden rows ``hidden`` [S, H], by slot
+    the target's last row after the final norm."""
 
     layers: tuple[LayerState, ...]
     recurrent: GdnState
@@ -52,12 +63,10 @@ class ModelState:
 
     def fold(self, ops: Ops, slots: Tensor, counts: Tensor, targets: Tensor) -> None:
         """Give each of ``targets`` i64[B] the state of its slot after the first ``counts`` i32[B]
-        rows that were last verified from there."""
-        for layer in self.layers:
-            if isinstance(layer, GdnState):
-                assert layer.records is not None
-                ops.causal_conv_fold(layer.history, slots, layer.records, counts, targets)
-                ops.gdn_fold(layer.recurrent, slots, layer.records, counts, targets)
+        rows that were last verified from there. No target is one of ``slots``."""
+        whole = self.recurrent
+        assert whole.records is not None
+        ops.gdn_fold_layers(whole.history, whole.recurrent, slots, whole.records, counts, targets)
 
     def copy_page(self, source: int, target: int, columns: int) -> None:
         """Give page ``target`` the first ``columns`` tokens of page ``source``, in every layer."""

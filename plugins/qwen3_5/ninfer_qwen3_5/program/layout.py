@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
@@ -129,36 +128,33 @@ class StateBuilder:
         slack = _slack(len(kinds) + len(self.draft.caches) + 1)
         kv = self.device.arena("kv", max(1, self.layout.pages * sizes.page) + slack)
         state = self.device.arena("state", max(1, slots * sizes.slot) + slack)
-        recurrent, own = self._stacked(state, slots), own_cache(self.config)
+        records: Arena | None = None
+        if self.draft.rows:
+            records = self.device.arena("records", slots * sizes.records + slack)
+        whole, own = self._stacked(state, records, slots), own_cache(self.config)
+        recurrent = whole.by_layer()
         layers: list[LayerState] = [
             self._kv_cache(kv, index, own) if kind == FULL_ATTENTION else next(recurrent)
             for index, kind in enumerate(kinds)
         ]
-        if not self.draft.rows:
-            return ModelState(tuple(layers), self._whole), {"kv": kv, "state": state}
-        records = self.device.arena("records", slots * sizes.records + slack)
-        layers = [
-            replace(layer, records=self._records(records, index, slots))
-            if isinstance(layer, GdnState)
-            else layer
-            for index, layer in enumerate(layers)
-        ]
+        if records is None:
+            return ModelState(tuple(layers), whole), {"kv": kv, "state": state}
         drafted = tuple(
             self._kv_cache(kv, len(kinds) + n, shape) for n, shape in enumerate(self.draft.caches)
         )
         size, hidden = self.config.hidden_size, None
         if self.draft.hidden:
             hidden = _zeros(state, "hidden", (slots, size), self.numerics.activation)
-        made = ModelState(tuple(layers), self._whole, drafted, hidden)
+        made = ModelState(tuple(layers), whole, drafted, hidden)
         return made, {"kv": kv, "state": state, "records": records}
 
-    def _records(self, arena: Arena, layer: int, slots: int) -> GdnRecords:
+    def _records(self, arena: Arena, layers: int, slots: int) -> GdnRecords:
         config, rows = self.config, self.draft.rows
         heads, size = config.linear_num_value_heads, config.linear_value_head_dim
         keys = (config.linear_num_key_heads, config.linear_key_head_dim)
 
         def take(kind: str, *shape: int, dtype: str = "float32") -> Tensor:
-            return _zeros(arena, f"{layer}.{kind}", (slots, rows, *shape), dtype)
+            return _zeros(arena, kind, (layers, slots, rows, *shape), dtype)
 
         return GdnRecords(
             inputs=take("inputs", config.conv_channels, dtype=self.numerics.activation),
@@ -184,8 +180,8 @@ class StateBuilder:
         ]
         return KvCache(self.numerics.kv_format, keys, values, *scales)
 
-    def _stacked(self, arena: Arena, slots: int) -> Iterator[GdnState]:
-        """Views of the layers in one tensor of each kind, so that a slot is copied at once."""
+    def _stacked(self, arena: Arena, records: Arena | None, slots: int) -> GdnState:
+        """The layers in one tensor of each kind, so that a slot is copied or folded at once."""
         config = self.config
         count = sum(kind != FULL_ATTENTION for kind in config.layer_types)
         heads, key_size = config.linear_num_value_heads, config.linear_key_head_dim
@@ -201,8 +197,9 @@ class StateBuilder:
             (count, slots, heads, key_size, config.linear_value_head_dim),
             "float32",
         )
-        self._whole = GdnState(history, recurrent)
-        return (GdnState(history[i], recurrent[i]) for i in range(count))
+        if records is None:
+            return GdnState(history, recurrent)
+        return GdnState(history, recurrent, self._records(records, count, slots))
 
 
 @dataclass(frozen=True, slots=True)
