@@ -65,23 +65,32 @@ def served(*options: str) -> Iterator[Served]:
 @contextlib.contextmanager
 def capped(limit: int, *, context: int = 1024) -> Iterator[str]:
     """The address of a server in this process whose answers have at most ``limit`` tokens."""
-    from ninfer_core import Engine
     from ninfer_core.contract.engine import EngineOptions
+
+    options = EngineOptions(devices=("cpu",), max_concurrency=4, max_context=context)
+    with in_process(options, limit) as (_, url):
+        yield url
+
+
+@contextlib.contextmanager
+def in_process(options: Any, limit: int | None = None) -> Iterator[tuple[Any, str]]:
+    """An engine of the demo model and the address of a server over it in this process; answers
+    have at most ``limit`` tokens."""
+    from ninfer_core import Engine
     from ninfer_gateway_http.app import create_app
     from ninfer_gateway_http.server import Server
     from ninfer_gateway_http.settings import ServerSettings
     from ninfer_gateway_http.sockets import listen, url_of
 
-    options = EngineOptions(devices=("cpu",), max_concurrency=4, max_context=context)
     ready = threading.Event()
     with Engine.open("demo", options) as engine, listen("127.0.0.1", 0) as sock:
-        capping: Any = _Capped(engine, limit)
-        server = Server(create_app(capping, ServerSettings(drain=0.0)), ready.set)
+        asked: Any = engine if limit is None else _Capped(engine, limit)
+        server = Server(create_app(asked, ServerSettings(drain=0.0)), ready.set)
         thread = threading.Thread(target=server.serve_on, args=(sock,))
         thread.start()
         assert ready.wait(60), "the server did not start"
         try:
-            yield url_of(sock)
+            yield engine, url_of(sock)
         finally:
             server.should_exit = True
             thread.join()
