@@ -134,15 +134,15 @@ def cases(models: list[str], kinds: list[str]) -> list[Case]:
 
 
 def planes(kind: str, rows: int, columns: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    padded = -(-columns // 128) * 128
+    padded, whole = -(-columns // 128) * 128, -(-rows // 16) * 16
     return {
         "bf16": {"weight": ((rows, columns), torch.bfloat16)},
         "fp8": {
             "codes": ((rows, columns), torch.float8_e4m3fn), "scales": ((rows,), torch.bfloat16),
         },
         "q4": {
-            "codes": ((rows, padded // 2), torch.uint8),
-            "scales": ((padded // 64, rows), torch.float16),
+            "codes": ((whole, padded // 2), torch.uint8),
+            "scales": ((padded // 64, whole), torch.float16),
         },
     }[kind]  # fmt: skip
 
@@ -172,13 +172,19 @@ def operands_of(case: Case, weight: WeightMatrix) -> Operands:
 
 def dense(weight: WeightMatrix, rows: slice) -> Tensor:
     """float64 of some rows."""
-    held = {name: plane[rows] for name, plane in weight.planes.items() if name != "scales"}
     if weight.format == "bf16":
-        return held["weight"].double()
+        return weight.planes["weight"][rows].double()
+    codes, scales = weight.planes["codes"][rows], weight.planes["scales"]
     if "fp8" in weight.format:
-        return held["codes"].float().double() * weight.planes["scales"][rows].double()[:, None]
-    scales = weight.planes["scales"][:, rows].t().contiguous()
-    return decode_grouped(held["codes"], scales, weight.columns).double()
+        return codes.float().double() * scales[rows].double()[:, None]
+    return decode_grouped(by_row(codes), scales[:, rows].t().contiguous(), weight.columns).double()
+
+
+def by_row(codes: Tensor) -> Tensor:
+    """Whole blocks of resident four-bit codes (``weights.Q4_TILED``) as they are stored."""
+    rows, row_bytes = codes.shape
+    words = codes.view(torch.int32).view(rows // 16, row_bytes // 32, 8, 4, 2, 2)
+    return words.permute(0, 2, 5, 1, 4, 3).contiguous().view(torch.uint8).view(rows, row_bytes)
 
 
 def oracle(case: Case, operands: Operands) -> Tensor:

@@ -25,15 +25,15 @@ PREPARED = {kind: name for name, kind in KINDS.items()}
 
 def weight(format_: str, rows: int, columns: int) -> WeightMatrix:
     """A prepared weight without values."""
-    padded = -(-columns // 128) * 128
+    padded, whole = -(-columns // 128) * 128, -(-rows // 16) * 16
     planes = {
         "bf16": {"weight": ((rows, columns), torch.bfloat16)},
         "fp8_e4m3fn_row_bf16": {
             "codes": ((rows, columns), torch.float8_e4m3fn), "scales": ((rows,), torch.bfloat16),
         },
         "triton.q4_g64_fp16": {
-            "codes": ((rows, padded // 2), torch.uint8),
-            "scales": ((padded // 64, rows), torch.float16),
+            "codes": ((whole, padded // 2), torch.uint8),
+            "scales": ((padded // 64, whole), torch.float16),
         },
     }[format_]  # fmt: skip
     made = {name: operands.empty(*shape, dtype=dtype) for name, (shape, dtype) in planes.items()}

@@ -13,6 +13,7 @@ from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import heads, linear, tiles
 from ninfer_ops_triton.streams import open_stream
+from ninfer_ops_triton.weights import prepare_linear
 
 COUNTS = [1, 8, 9, 16, 17, 33]
 SHAPES = [(40, 256), (33, 400), (1, 64), (17, 63)]
@@ -192,13 +193,12 @@ class TestStream:
 class TestHead:
     @pytest.mark.parametrize(("rows", "live"), [(40, 37), (40, 40), (48, 16)])
     def test_padding_rows_are_minus_infinity(self, operands, kind, rows, live):
-        weight, dense = matrix(operands, kind, rows, 256)
+        stored, dense = stored_matrix(operands, kind, rows, 256)
         hidden = operands.normal(3, 256, dtype=torch.bfloat16)
         scale = operands.normal(256)
-        for name, plane in weight.planes.items():
-            by_group = kind == "q4" and name == "scales"
-            padding = plane[:, live:] if by_group else plane[live:]
-            padding.copy_(torch.full_like(padding.float(), 7.0).to(padding.dtype))
+        for plane in stored.planes.values():
+            plane[live:] = torch.full_like(plane[live:].float(), 7.0).to(plane.dtype)
+        weight = prepare_linear(stored)
         normed = rms_normed(hidden, scale)
         for result, wide in (
             (heads.lm_head(hidden, weight, live), hidden.cpu().double()),

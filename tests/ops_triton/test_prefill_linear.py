@@ -19,7 +19,7 @@ def kind(request):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Widened blocks of 128 rows."""
+    """Widened blocks of 128 rows, or of all in one where they are fewer."""
     monkeypatch.setattr(prefill_linear, "WIDENED", 1)
 
 
@@ -98,19 +98,45 @@ class TestPrepare:
         weight, _ = matrix(operands, kind, 9, 65)
         assert weights.prepare_linear(weight) is weight
 
-    def test_scales_of_groups_are_turned_where_they_are(self, operands):
-        stored, _ = stored_matrix(operands, "q4", 9, 300)
-        plane = stored.planes["scales"]
-        before = plane.clone()
+    @pytest.mark.parametrize(("rows", "columns"), [(32, 300), (9, 300), (48, 64)])
+    def test_four_bit_groups_are_put_in_the_order_that_a_warp_reads(self, operands, rows, columns):
+        stored, _ = stored_matrix(operands, "q4", rows, columns)
+        codes, scales = (stored.planes[name].clone() for name in ("codes", "scales"))
         prepared = weights.prepare_linear(stored)
-        scales = prepared.planes["scales"]
-        assert prepared.planes["codes"] is stored.planes["codes"]
-        assert scales.is_contiguous()
-        assert torch.equal(scales, before.t())
-        if plane.is_cuda:
-            assert scales.data_ptr() == plane.data_ptr()
-        else:
-            assert torch.equal(plane, before)
+        whole = -(-rows // 16) * 16
+        flat = prepared.planes["codes"].flatten().tolist()
+        assert prepared.planes["scales"].shape == (scales.shape[1], whole)
+        assert torch.equal(prepared.planes["scales"][:, :rows].cpu(), scales.t().cpu())
+        # By hand: 512 bytes for 16 rows and 64 columns, 16 of them for each thread of a warp.
+        expected = [0] * (whole * codes.shape[1])
+        for row in range(rows):
+            for byte in range(codes.shape[1]):
+                group, column = divmod(2 * byte, 64)
+                half, eighth = divmod(column, 32)
+                thread = row % 16 // 2 * 4 + eighth // 8
+                place = 16 * thread + 8 * half + 4 * (row % 2) + eighth % 8 // 2
+                place += 512 * group + row // 16 * 16 * codes.shape[1]
+                expected[place] = int(codes[row, byte])
+        assert flat == expected
+
+    def test_whole_blocks_stay_where_they_are_on_a_gpu(self, operands):
+        stored, _ = stored_matrix(operands, "q4", 32, 300)
+        before = {name: plane.clone() for name, plane in stored.planes.items()}
+        prepared = weights.prepare_linear(stored)
+        for name, plane in prepared.planes.items():
+            if plane.is_cuda:
+                assert plane.data_ptr() == stored.planes[name].data_ptr()
+            else:
+                assert torch.equal(stored.planes[name], before[name])
+
+    def test_codes_are_put_in_order_a_piece_at_a_time(self, operands, monkeypatch):
+        stored, _ = stored_matrix(operands, "q4", 80, 200)
+        again = WeightMatrix(
+            stored.format, 80, 200, {name: plane.clone() for name, plane in stored.planes.items()}
+        )
+        at_once = weights.prepare_linear(stored).planes["codes"]
+        monkeypatch.setattr(weights, "TURNED_BYTES", 2 * 16 * 128)
+        assert torch.equal(weights.prepare_linear(again).planes["codes"], at_once)
 
     def altered(self, operands, kind, name, change):
         weight, _ = stored_matrix(operands, kind, 8, 128)
@@ -130,7 +156,7 @@ class TestPrepare:
             ("fp8", "codes", lambda p: None, "'codes'.*missing"),
             ("q4", "codes", lambda p: p[:, :-1].contiguous(), r"\[8, 63\].*\[8, 64\]"),
             ("q4", "scales", lambda p: p.t().contiguous().t(), "not contiguous"),
-            ("q4", "codes", lambda p: p.new_zeros(513)[1:].view(8, 64), "multiple of 2 bytes"),
+            ("q4", "codes", lambda p: p.new_zeros(514)[2:].view(8, 64), "multiple of 4 bytes"),
         ],
     )
     def test_planes_that_do_not_fit_are_refused(self, operands, kind, name, change, message):

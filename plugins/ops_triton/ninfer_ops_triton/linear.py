@@ -17,7 +17,14 @@ from ninfer_ops_triton import tiles, workspace
 from ninfer_ops_triton.kernels.embedding import embedding_kernel
 from ninfer_ops_triton.kernels.gemv import product_kernel
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
-from ninfer_ops_triton.weights import codes_and_scales, kind_of, prepare_linear, scale_steps
+from ninfer_ops_triton.weights import (
+    Q4_TILED,
+    codes_and_scales,
+    kind_of,
+    prepare_linear,
+    scale_steps,
+    stored_rows,
+)
 
 FEW_ROWS = 8
 """Up to so many activation rows a tile's limit of registers holds."""
@@ -41,7 +48,7 @@ def embedding(ids: Tensor, table: WeightMatrix) -> Tensor:
             embedding_kernel, (ids.shape[0], cdiv(table.columns, _EMBEDDED)),
             ids.contiguous(), codes, scales, out, table.columns, codes.shape[1],
             *scale_steps(table),
-            dependent=False, FORMAT=kind, BLOCK=_EMBEDDED,
+            dependent=False, FORMAT=kind, TILED=table.format == Q4_TILED, BLOCK=_EMBEDDED,
         )  # fmt: skip
     return out
 
@@ -125,8 +132,9 @@ def product(
         product_kernel, grid,
         x, codes, scales, x if squares is None else squares, x if residual is None else residual,
         after.scale, out, after.scaled, after.squares, partials, counters,
-        x.shape[0], out_rows, live_rows, weight.columns, x.shape[1],
-        codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1, parts, eps,
+        x.shape[0], out_rows, live_rows, weight.columns, x.shape[1] // 4,
+        codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1,
+        stored_rows(weight), parts, eps,
         # Four-bit products are not bound by memory: begun early, where there is room first, they
         # would not be spread evenly.
         warps=tile.warps, stages=tile.stages, dependent=kind != "q4",
@@ -135,7 +143,7 @@ def product(
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, HOLD=tile.hold, EVEN_K=x.shape[1] % tile.block_k == 0,
         ONE=kind != "bf16" and x.shape[0] == 1,
-        PAIRS=out_rows % 2 == 0 and scales.data_ptr() % 4 == 0, **limits,
+        PAIRS=out_rows % 2 == 0, **limits,
     )  # fmt: skip
     return out
 

@@ -1,7 +1,7 @@
 """Products of the prefill route: the library's, over bf16 weights.
 
-Quantised weights are widened to bf16 a block of rows at a time. A block is small enough to stay in
-the L2 cache between the kernel that writes it and the product that reads it.
+Quantised weights are widened to bf16 a block of rows at a time. A block is large: of a few thousand
+rows the library makes too few programs to fill the machine.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from ninfer_ops_triton.kernels.widen import widen_kernel
 from ninfer_ops_triton.launch import cdiv, launch
 from ninfer_ops_triton.linear import check_rows
 from ninfer_ops_triton.sampling import logprobs
-from ninfer_ops_triton.weights import codes_and_scales, kind_of, scale_steps
+from ninfer_ops_triton.weights import codes_and_scales, kind_of, stored_rows
 
-WIDENED = 1 << 24
-"""Elements of a widened block: 32 MiB."""
+WIDENED = 96 << 20
+"""Most elements of a widened block: 192 MiB, one whole weight of most."""
 
 SCORED_ROWS = 128
 """Prompt rows whose logits exist at the same time."""
 
-_TILE = (4, 1024)
+_TILES = {"fp8": (4, 1024), "q4": (16, 256)}
+"""Rows and columns that a program widens."""
 
 
 def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
@@ -88,15 +89,16 @@ def widened_blocks(weight: WeightMatrix, rows: int) -> Iterator[tuple[int, int, 
     """
     kind, columns = kind_of(weight), weight.columns
     codes, scales = codes_and_scales(weight)
-    step = min(rows, max(128, WIDENED // columns // 128 * 128))
+    blocks = max(1, cdiv(rows * columns, WIDENED))
+    step = min(rows, cdiv(cdiv(rows, blocks), 128) * 128)
+    block_r, block_k = _TILES[kind]
     buffer = torch.empty((step, columns), dtype=torch.bfloat16, device=codes.device)
     for first in range(0, rows, step):
         last = min(rows, first + step)
         launch(
-            widen_kernel, (cdiv(last - first, _TILE[0]), cdiv(columns, _TILE[1])),
-            codes, scales, buffer, first, last, columns, codes.shape[1],
-            *scale_steps(weight),
-            FORMAT=kind, BLOCK_R=_TILE[0], BLOCK_K=_TILE[1],
+            widen_kernel, (cdiv(last - first, block_r), cdiv(columns, block_k)),
+            codes, scales, buffer, first, last, columns, codes.shape[1], stored_rows(weight),
+            FORMAT=kind, BLOCK_R=block_r, BLOCK_K=block_k,
         )  # fmt: skip
         yield first, last, buffer[: last - first]
 

@@ -19,6 +19,7 @@ def embedding_kernel(
     scale_row,  # from a row's scales to the next row's
     scale_group,  # from a group's scales to the next group's
     FORMAT: tl.constexpr,
+    TILED: tl.constexpr,  # whether four-bit codes lie in blocks
     BLOCK: tl.constexpr,
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
@@ -35,9 +36,18 @@ def embedding_kernel(
         numbers = wide(tl.load(codes + row * row_codes + k, mask=there, other=0.0))
         values = narrow(numbers * wide(tl.load(scales + row)), tl.bfloat16, INTERPRET)
     else:
-        packed = tl.load(codes + row * row_codes + k // 2, mask=there, other=0).to(tl.int32)
+        place = tiled_byte(row, k, row_codes) if TILED else row * row_codes + k // 2
+        packed = tl.load(codes + place, mask=there, other=0).to(tl.int32)
         numbers = wide((((packed >> (k % 2 * 4)) & 15) ^ 8) - 8)
         place = row * scale_row + (k // 64).to(tl.int64) * scale_group
         step = wide(tl.load(scales + place, mask=there, other=0.0))
         values = narrow(numbers * step, tl.bfloat16, INTERPRET)
     tl.store(out + t * columns + k, values, mask=there)
+
+
+@triton.jit
+def tiled_byte(row, k, row_bytes):
+    """Where column ``k`` of a row lies among codes in blocks of 16 rows by 64 columns
+    (:data:`ninfer_ops_triton.weights.Q4_TILED`)."""
+    word = row % 16 // 2 * 16 + k % 32 // 8 * 4 + k % 64 // 32 * 2 + row % 2
+    return row // 16 * (row_bytes * 16) + k // 64 * 512 + word * 4 + k % 8 // 2

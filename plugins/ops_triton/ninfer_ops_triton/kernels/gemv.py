@@ -49,9 +49,10 @@ def product_kernel(
     out_rows,
     live_rows,  # rows that are read; logits of the others are -inf
     columns,
-    row_columns,  # columns of a row of x: columns, or up to three more to make words (Q4)
+    quads,  # words of four bf16 in a row of x (Q4)
     row_bytes,
     row_groups,
+    stored_rows,  # rows of the weight with those that fill its last block (Q4)
     parts,
     eps,
     FORMAT: tl.constexpr,
@@ -69,7 +70,7 @@ def product_kernel(
     HOLD: tl.constexpr,
     EVEN_K: tl.constexpr,
     ONE: tl.constexpr,
-    PAIRS: tl.constexpr,  # whether scales of two rows make a word (Q4)
+    PAIRS: tl.constexpr,  # whether two rows of the up half lie as a pair (Q4)
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -90,17 +91,21 @@ def product_kernel(
     stop = tl.minimum(columns, start + steps * BLOCK_K)
     if PDL:
         BYTES: tl.constexpr = codes.dtype.element_ty.primitive_bitwidth // 8
-        STEP: tl.constexpr = BLOCK_K // 2 if FORMAT == "q4" else BLOCK_K * BYTES
+        # Blocks of 16 rows lie in one piece (Q4).
+        TOGETHER: tl.constexpr = 16 if FORMAT == "q4" else 1
+        STEP: tl.constexpr = BLOCK_K * 8 if FORMAT == "q4" else BLOCK_K * BYTES
         first = (start // BLOCK_K + EARLY) * STEP
-        _ask_ahead(codes, read, row_bytes, first, STEP, AHEAD)
+        _ask_ahead(codes, block * BLOCK_R, stored_rows, row_bytes, first, BLOCK_R, TOGETHER, STEP,
+                   AHEAD)  # fmt: skip
         if GATED:
-            _ask_ahead(codes, read + out_rows, row_bytes, first, STEP, AHEAD)
+            _ask_ahead(codes, out_rows + block * BLOCK_R, stored_rows, row_bytes, first, BLOCK_R,
+                       TOGETHER, STEP, AHEAD)  # fmt: skip
     # Sums of squares of a long row take many registers: not beside weights that are decoded.
     FIRST: tl.constexpr = NORM and FORMAT == "bf16"
     if FORMAT == "q4":
         acc, up = packed_products(
-            x, codes, scales, block * BLOCK_R, read, out_rows, n, T, row_columns, row_bytes,
-            row_groups, start, stop, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ONE,
+            x, codes, scales, block * BLOCK_R, out_rows, n, T, quads, row_bytes, row_groups,
+            stored_rows, start, stop, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ONE,
             PAIRS, INTERPRET, PDL,
         )  # fmt: skip
         inverse = wide(n)
@@ -151,13 +156,19 @@ def product_kernel(
 
 
 @triton.jit
-def _ask_ahead(codes, rows, row_bytes, first, STEP: tl.constexpr, AHEAD: tl.constexpr):
-    """Ask for ``AHEAD`` times ``STEP`` bytes of each row, from byte ``first`` on: they come into
-    the L2 cache while this kernel waits for the one before it."""
+def _ask_ahead(
+    codes, first_row, stored_rows, row_bytes, first, BLOCK_R: tl.constexpr, TOGETHER: tl.constexpr,
+    STEP: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Ask for ``AHEAD`` times ``STEP`` bytes of each piece of ``TOGETHER`` rows, from its byte
+    ``first`` on: they come into the L2 cache while this kernel waits for the one before it."""
     if AHEAD > 0:
         LINES: tl.constexpr = (AHEAD * STEP + 127) // 128
-        at = tl.minimum(first + tl.arange(0, LINES) * 128, row_bytes - 1)
-        places = codes.to(tl.int64) + rows[:, None] * row_bytes + at[None, :]
+        row = first_row + tl.arange(0, BLOCK_R // TOGETHER) * TOGETHER
+        pieces = tl.minimum(row, stored_rows - 1) // TOGETHER
+        size = long(row_bytes) * TOGETHER
+        at = tl.minimum(first + tl.arange(0, LINES) * 128, size - 1)
+        places = codes.to(tl.int64) + pieces[:, None] * size + at[None, :]
         tl.inline_asm_elementwise(
             "{ prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
             "=r,l",

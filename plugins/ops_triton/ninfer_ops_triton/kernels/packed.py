@@ -1,4 +1,10 @@
-"""Sums of decode products over four-bit codes with a scale for each group of 64 columns."""
+"""Sums of decode products over four-bit codes with a scale for each group of 64 columns.
+
+Codes lie in blocks of 16 rows by 64 columns, in the order in which the threads of a warp multiply
+them (:data:`ninfer_ops_triton.weights.Q4_TILED`): a thread's 16 bytes are its operands of four
+tensor-core products. They go from memory to registers, and neither shared memory nor a barrier
+stands between two steps.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +13,8 @@ import triton.language as tl
 
 from ninfer_ops_triton.kernels.lib import await_inputs, wide
 from ninfer_ops_triton.kernels.steps import (
-    across_rows,
-    activations,
-    as_columns,
-    as_rows,
     chain_dot,
     folded,
-    group_columns,
     kept,
     long,
     side_by_side,
@@ -27,15 +28,17 @@ _SPREAD = """{{
 }}"""
 """One nibble of each of two 16-bit words to two bf16: mask and flip (a & b ^ c)."""
 
-_NIBBLES = tuple(tl.constexpr(_SPREAD.format(shift=4 * place)) for place in range(4))
-_NIBBLE_0, _NIBBLE_1, _NIBBLE_2, _NIBBLE_3 = _NIBBLES
+_NIBBLE_0, _NIBBLE_1, _NIBBLE_2, _NIBBLE_3 = (
+    tl.constexpr(_SPREAD.format(shift=4 * place)) for place in range(4)
+)
 _OFFSET = tl.constexpr(136.0)
 """What a nibble's bf16 counts from."""
 
 
 @triton.jit
 def packed_products(
-    x, codes, scales, block_row, read, out_rows, n, T, columns, row_bytes, row_groups, start, stop,
+    x, codes, scales, block_row, out_rows, n, T, quads, row_bytes, row_groups, stored_rows,
+    start, stop,
     GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, G: tl.constexpr,
     N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr, EVEN_K: tl.constexpr,
     ONE: tl.constexpr, PAIRS: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
@@ -43,64 +46,140 @@ def packed_products(
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, BLOCK_K = 64 G of them
     a step; rows are in the order of :func:`pair_rows`.
 
-    Codes are read as 16-bit words of four, and x as words of four bf16, ``columns`` being a
-    multiple of four: the first columns of all words are one product, the second another, so that
-    nibbles need no shuffle. The scale of 64 columns multiplies their sum.
+    x is bf16 of ``quads`` words of four columns a row. The first columns of all words are one
+    product, the second another, so that nibbles need no shuffle. The scale of 64 columns multiplies
+    their sum.
     """
-    quads = columns // 4
-    row_words = row_bytes // 2
-    j = group_columns(G, 16)
-    w = codes.to(tl.pointer_type(tl.uint16)) + as_rows(read * row_words, G)
-    w_up = w + long(out_rows) * row_words
-    s = scales
-    s_up = scales + out_rows
-    stride = long(out_rows) * (2 if GATED else 1)
-    pairs = block_row + 2 * tl.arange(0, BLOCK_R // 2)
-    if G > 1:
-        pairs = pairs[None, :]
+    w = _code_places(codes, block_row, row_bytes, stored_rows, True, BLOCK_R, G)
+    s = _scale_places(scales, block_row, stored_rows, BLOCK_R, G)
+    w_up, s_up = w, s
+    if GATED:
+        row = out_rows + block_row
+        w_up = _code_places(codes, row, row_bytes, stored_rows, PAIRS, BLOCK_R, G)
+        s_up = _scale_places(scales, row, stored_rows, BLOCK_R, G)
     n_read = tl.arange(0, 1) if ONE else n
-    words = x.to(tl.pointer_type(tl.uint64)) + as_columns(n_read.to(tl.int64) * quads, G)
-    present = as_columns(n_read < T, G)
+    words = x.to(tl.pointer_type(tl.uint64)) + n_read.to(tl.int64)[None, None, :] * quads
+    there = (n_read < T)[None, None, :]
+    # In registers up to the end: made anew for each product it would cost as much as one.
+    less = kept(tl.full([G, 16, 16], -_OFFSET, tl.float32).to(tl.bfloat16), INTERPRET)
 
     if EARLY:
-        first = _packed_weights(w, start // 4 + j, row_words, G, EVEN_K)
-        first_s = _group_scales(s, start, pairs, out_rows, stride, row_groups, G, EVEN_K, PAIRS)
+        # The first step's weights do not wait for the kernel before this one. They are used last,
+        # so that the loop's loads follow them at once.
+        first = _codes(w, start, row_groups, G, EVEN_K)
+        first_s = _scales(s, start, row_groups, stored_rows, G, EVEN_K, True)
+        first_up = first
         first_s_up = first_s
         if GATED:
-            first_up = _packed_weights(w_up, start // 4 + j, row_words, G, EVEN_K)
-            first_s_up = _group_scales(
-                s_up, start, pairs, out_rows, stride, row_groups, G, EVEN_K, PAIRS
-            )
+            first_up = _codes(w_up, start, row_groups, G, EVEN_K)
+            first_s_up = _scales(s_up, start, row_groups, stored_rows, G, EVEN_K, PAIRS)
     await_inputs(PDL)
     if EARLY:
-        first_x = activations(words, start // 4 + j, present, quads, G, EVEN_K, ONE)
-    acc = zeros(BLOCK_R, N, G)
-    up = zeros(BLOCK_R, N, G)
+        first_x = _fours(words, start, there, quads, G, EVEN_K, ONE)
+    acc = zeros(BLOCK_R, N, G, True)
+    up = zeros(BLOCK_R, N, G, True)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
-        weights = _packed_weights(w, at // 4 + j, row_words, G, EVEN_K)
-        step = _group_scales(s, at, pairs, out_rows, stride, row_groups, G, EVEN_K, PAIRS)
+        weights = _codes(w, at, row_groups, G, EVEN_K)
+        steps = _scales(s, at, row_groups, stored_rows, G, EVEN_K, True)
         weights_up = weights
-        step_up = step
+        steps_up = steps
         if GATED:
-            weights_up = _packed_weights(w_up, at // 4 + j, row_words, G, EVEN_K)
-            step_up = _group_scales(s_up, at, pairs, out_rows, stride, row_groups, G, EVEN_K, PAIRS)
-        fours = activations(words, at // 4 + j, present, quads, G, EVEN_K, ONE)
+            weights_up = _codes(w_up, at, row_groups, G, EVEN_K)
+            steps_up = _scales(s_up, at, row_groups, stored_rows, G, EVEN_K, PAIRS)
+        fours = _fours(words, at, there, quads, G, EVEN_K, ONE)
         acc, up = _packed_step(
-            acc, up, weights, step, weights_up, step_up, fours, BLOCK_R, N, GATED, G, INTERPRET
-        )
-    if EARLY:
-        first = kept(first, INTERPRET)
-        first_up = kept(first_up, INTERPRET) if GATED else first
-        acc, up = _packed_step(
-            acc, up, first, first_s, first_up, first_s_up, kept(first_x, INTERPRET),
+            acc, up, weights, steps, weights_up, steps_up, fours, less,
             BLOCK_R, N, GATED, G, INTERPRET,
         )  # fmt: skip
-    return folded(acc, G), folded(up, G)
+    if EARLY:
+        acc, up = _packed_step(
+            acc, up, first, first_s, first_up, first_s_up, kept(first_x, INTERPRET), less,
+            BLOCK_R, N, GATED, G, INTERPRET,
+        )  # fmt: skip
+    return folded(acc, G, True), folded(up, G, True)
+
+
+@triton.jit
+def pair_rows(BLOCK_R: tl.constexpr):
+    """Rows of a tile in the order of a product: a thread's sums of rows i and i + 8 of 16 are those
+    of neighbours."""
+    m = tl.arange(0, BLOCK_R)
+    return m // 16 * 16 + m % 8 * 2 + m // 8 % 2
+
+
+@triton.jit
+def _code_places(
+    codes, first_row, row_bytes, stored_rows, PAIRS: tl.constexpr, BLOCK_R: tl.constexpr,
+    G: tl.constexpr,
+):  # fmt: skip
+    """Where a step's words u16 [G, BLOCK_R / 16, 256] begin; eight are a thread of a warp. Rows
+    past the last one are the last one again.
+
+    Without PAIRS the first row is the second of its pair, and words of a thread lie apart."""
+    M: tl.constexpr = BLOCK_R // 16
+    word = tl.arange(0, 256)[None, None, :]
+    row = first_row + tl.arange(0, M)[None, :, None] * 16 + word // 32 * 2
+    if PAIRS:
+        # Blocks of 16 may begin inside stored ones: a pair is what stays whole.
+        row = tl.minimum(row, stored_rows - 2)
+        place = row % 16 // 2 * 32 + word % 32
+    else:
+        row = tl.minimum(row + word // 2 % 2, stored_rows - 1)
+        place = row % 16 // 2 * 32 + word % 32 // 4 * 4 + row % 2 * 2 + word % 2
+    place += row // 16 * (long(row_bytes) * 8) + tl.arange(0, G)[:, None, None] * 256
+    return codes.to(tl.pointer_type(tl.uint16)) + place
+
+
+@triton.jit
+def _codes(w, at, row_groups, G: tl.constexpr, EVEN_K: tl.constexpr):
+    """Words of a step; groups past the last one are the last one again."""
+    g = at // 64
+    if not EVEN_K:
+        g += tl.minimum(row_groups - 1 - g - tl.arange(0, G)[:, None, None], 0)
+    return tl.load(w + g * 256, eviction_policy="evict_first")
+
+
+@triton.jit
+def _scale_places(scales, first_row, stored_rows, BLOCK_R: tl.constexpr, G: tl.constexpr):
+    """Where the scales of pairs of rows, fp16 [G, BLOCK_R / 2], begin in a group."""
+    pairs = first_row + 2 * tl.arange(0, BLOCK_R // 2)
+    pairs = tl.minimum(pairs, stored_rows - 2)[None, :]
+    return scales + pairs + tl.zeros([G, 1], tl.int32)
+
+
+@triton.jit
+def _scales(
+    s, at, row_groups, stored_rows, G: tl.constexpr, EVEN_K: tl.constexpr, PAIRS: tl.constexpr
+):
+    """fp16 scales of a step, in words u32 [G, BLOCK_R / 2] of two neighbours: less than a word
+    cannot be fetched ahead."""
+    g = at // 64 + tl.arange(0, G)[:, None]
+    if not EVEN_K:
+        g = tl.minimum(g, row_groups - 1)
+    place = s + g * stored_rows
+    if PAIRS:
+        words = tl.load(place.to(tl.pointer_type(tl.uint32)))
+    else:
+        place = place.to(tl.pointer_type(tl.uint16))
+        words = tl.load(place).to(tl.uint32) | tl.load(place + 1).to(tl.uint32) << 16
+    return words
+
+
+@triton.jit
+def _fours(words, at, there, quads, G: tl.constexpr, EVEN_K: tl.constexpr, ONE: tl.constexpr):
+    """Words of four activations, u64 [G, 16, N], or [G, 16, 1] (ONE); rows and columns that are not
+    there are 0."""
+    column = at // 4 + tl.arange(0, G)[:, None, None] * 16 + tl.arange(0, 16)[None, :, None]
+    if ONE and EVEN_K:
+        tile = tl.load(words + column)
+    else:
+        tile = tl.load(words + column, mask=there if EVEN_K else there & (column < quads), other=0)
+    return tile
 
 
 @triton.jit
 def _packed_step(
-    acc, up, weights, step, weights_up, step_up, fours,
+    acc, up, weights, steps, weights_up, steps_up, fours, less,
     BLOCK_R: tl.constexpr, N: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):  # fmt: skip
@@ -109,21 +188,27 @@ def _packed_step(
     x_2 = side_by_side((fours >> 32).to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
     x_3 = side_by_side((fours >> 48).to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
     # Every row's sum begins with what its offsets add too much: exact factors, the same chain.
-    less = tl.full(weights.shape, -_OFFSET, tl.float32).to(tl.bfloat16)
-    offset = _four_dots(less, less, less, less, x_0, x_1, x_2, x_3, zeros(BLOCK_R, N, G), INTERPRET)
-    sums = _nibble_dots(weights, x_0, x_1, x_2, x_3, offset, INTERPRET)
-    acc = tl.fma(sums, tl.broadcast_to(_row_scales(step, BLOCK_R, G), sums.shape), acc)
+    offset = zeros(16, N, G, True)
+    offset = _four_dots(less, less, less, less, x_0, x_1, x_2, x_3, offset, INTERPRET)
+    offset = tl.broadcast_to(offset[:, None, :, :], [G, BLOCK_R // 16, 16, N])
+    offset = tl.reshape(offset, [G, BLOCK_R, N])
+    sums = _nibble_dots(weights, x_0, x_1, x_2, x_3, offset, BLOCK_R, G, INTERPRET)
+    acc = tl.fma(sums, tl.broadcast_to(_row_scales(steps, BLOCK_R, G, INTERPRET), sums.shape), acc)
     if GATED:
-        sums = _nibble_dots(weights_up, x_0, x_1, x_2, x_3, offset, INTERPRET)
-        up = tl.fma(sums, tl.broadcast_to(_row_scales(step_up, BLOCK_R, G), sums.shape), up)
+        sums = _nibble_dots(weights_up, x_0, x_1, x_2, x_3, offset, BLOCK_R, G, INTERPRET)
+        scale = _row_scales(steps_up, BLOCK_R, G, INTERPRET)
+        up = tl.fma(sums, tl.broadcast_to(scale, sums.shape), up)
     return acc, up
 
 
 @triton.jit
-def _nibble_dots(words, x_0, x_1, x_2, x_3, sums, INTERPRET: tl.constexpr):
+def _nibble_dots(
+    words, x_0, x_1, x_2, x_3, sums, BLOCK_R: tl.constexpr, G: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):  # fmt: skip
     return _four_dots(
-        _nibbles(words, 0, INTERPRET), _nibbles(words, 1, INTERPRET),
-        _nibbles(words, 2, INTERPRET), _nibbles(words, 3, INTERPRET),
+        _nibbles(words, 0, BLOCK_R, G, INTERPRET), _nibbles(words, 1, BLOCK_R, G, INTERPRET),
+        _nibbles(words, 2, BLOCK_R, G, INTERPRET), _nibbles(words, 3, BLOCK_R, G, INTERPRET),
         x_0, x_1, x_2, x_3, sums, INTERPRET,
     )  # fmt: skip
 
@@ -137,9 +222,12 @@ def _four_dots(a_0, a_1, a_2, a_3, x_0, x_1, x_2, x_3, sums, INTERPRET: tl.const
 
 
 @triton.jit
-def _nibbles(words, PLACE: tl.constexpr, INTERPRET: tl.constexpr):
-    """Bits 4 PLACE to 4 PLACE + 3 of u16, two's complement, plus 136, in bf16: with the sign bit
-    flipped they are 0..15, which is what the last bits of a bf16 from 128 to 143 count."""
+def _nibbles(
+    words, PLACE: tl.constexpr, BLOCK_R: tl.constexpr, G: tl.constexpr, INTERPRET: tl.constexpr
+):
+    """Bits 4 PLACE to 4 PLACE + 3 of u16, two's complement, plus 136, in bf16 [G, BLOCK_R, 16]:
+    with the sign bit flipped they are 0..15, which is what the last bits of a bf16 from 128 to 143
+    count. A thread's numbers stay its own."""
     if INTERPRET:
         bits = ((words >> (4 * PLACE)) & 15) ^ 0x4308
         numbers = bits.to(tl.uint16).to(tl.bfloat16, bitcast=True)
@@ -155,58 +243,14 @@ def _nibbles(words, PLACE: tl.constexpr, INTERPRET: tl.constexpr):
         numbers = tl.inline_asm_elementwise(
             CODE, "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2
         )
-    return numbers
+    numbers = tl.reshape(numbers, [G, BLOCK_R // 16, 8, 4, 2, 2, 2])
+    return tl.reshape(tl.permute(numbers, [0, 1, 5, 2, 4, 3, 6]), [G, BLOCK_R, 16])
 
 
 @triton.jit
-def _packed_weights(w, j, row_words, G: tl.constexpr, EVEN_K: tl.constexpr):
-    """A tile [BLOCK_R, 16] or [G, BLOCK_R, 16] of 16-bit words."""
-    across = across_rows(j, G)
-    if EVEN_K:
-        tile = tl.load(w + across, eviction_policy="evict_first")
-    else:
-        tile = tl.load(w + across, mask=across < row_words, other=0, eviction_policy="evict_first")
-    return tile
-
-
-@triton.jit
-def pair_rows(BLOCK_R: tl.constexpr):
-    """Rows of a tile in the order of a product: a thread's sums of rows i and i + 8 of 16 are those
-    of neighbours, whose scales are one word."""
-    m = tl.arange(0, BLOCK_R)
-    return m // 16 * 16 + m % 8 * 2 + m // 8 % 2
-
-
-@triton.jit
-def _group_scales(
-    scales, at, pairs, out_rows, stride, row_groups, G: tl.constexpr, EVEN_K: tl.constexpr,
-    PAIRS: tl.constexpr,
-):  # fmt: skip
-    """fp16 scales of a step, in words u32 [BLOCK_R / 2] or [G, BLOCK_R / 2]: of two neighbours, as
-    less than a word cannot be fetched ahead. ``pairs`` are the first rows of the words."""
-    g = at // 64 + (0 if G == 1 else tl.arange(0, G)[:, None])
-    place = scales + (g * stride + pairs)
-    there = pairs < out_rows
-    after = pairs + 1 < out_rows
-    if not EVEN_K:
-        # A tensor in every case: the interpreter takes no plain truth value into a mask.
-        inside = tl.full([G, 1] if G > 1 else [1], 0, tl.int32) + g < row_groups
-        there = there & inside
-        after = after & inside
-    if PAIRS:
-        words = tl.load(place.to(tl.pointer_type(tl.uint32)), mask=there, other=0)
-    else:
-        place = place.to(tl.pointer_type(tl.uint16))
-        low = tl.load(place, mask=there, other=0).to(tl.uint32)
-        words = low | tl.load(place + 1, mask=after, other=0).to(tl.uint32) << 16
-    return words
-
-
-@triton.jit
-def _row_scales(words, BLOCK_R: tl.constexpr, G: tl.constexpr):
-    """In fp32, [BLOCK_R, 1] or [G, BLOCK_R, 1] in the order of :func:`_pair_rows`."""
+def _row_scales(words, BLOCK_R: tl.constexpr, G: tl.constexpr, INTERPRET: tl.constexpr):
+    """fp32 [G, BLOCK_R, 1] in the order of :func:`pair_rows`."""
     low = words.to(tl.uint16).to(tl.float16, bitcast=True)
     high = (words >> 16).to(tl.uint16).to(tl.float16, bitcast=True)
     pairs = tl.reshape(tl.join(low, high), [G, BLOCK_R // 16, 8, 2])
-    ordered = tl.permute(pairs, [0, 1, 3, 2])
-    return wide(tl.reshape(ordered, [BLOCK_R, 1] if G == 1 else [G, BLOCK_R, 1]))
+    return wide(tl.reshape(tl.permute(pairs, [0, 1, 3, 2]), [G, BLOCK_R, 1]))

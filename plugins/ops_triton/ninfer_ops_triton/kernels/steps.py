@@ -82,15 +82,16 @@ def long(number):
 
 
 @triton.jit
-def zeros(ROWS: tl.constexpr, N: tl.constexpr, G: tl.constexpr):
-    return tl.zeros([ROWS, N] if G == 1 else [G, ROWS, N], tl.float32)
+def zeros(ROWS: tl.constexpr, N: tl.constexpr, G: tl.constexpr, APART: tl.constexpr = False):
+    """``APART`` keeps the axis of one group."""
+    return tl.zeros([ROWS, N] if G == 1 and not APART else [G, ROWS, N], tl.float32)
 
 
 @triton.jit
-def folded(sums, G: tl.constexpr):
+def folded(sums, G: tl.constexpr, APART: tl.constexpr = False):
     """[G, A, B] to [A, B]: halves are added until one is left, so that the order is this one in
-    any layout."""
-    if G > 1:
+    any layout. ``APART`` says that one group has its axis too."""
+    if G > 1 or APART:
         ROWS: tl.constexpr = sums.shape[1]
         N: tl.constexpr = sums.shape[2]
         if G == 8:
