@@ -57,7 +57,8 @@ def small_config(kind: str) -> DFlashConfig:
 class RandomSource:
     """Hands out random parameters of any name and shape, the same for one name every time."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: str = "fp32") -> None:
+        self._stored = stored
         self.given: dict[str, Tensor] = {}
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -76,7 +77,8 @@ class RandomSource:
 
     def matrix(self, prefix: str, shapes: Any, use: str | None) -> WeightMatrix:
         whole = torch.cat([self.tensor(prefix + name, shape) for name, shape in shapes.items()])
-        return WeightMatrix("fp32", *whole.shape, {"weight": whole})
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[self._stored]
+        return WeightMatrix(self._stored, *whole.shape, {"weight": whole.to(dtype)})
 
     def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return self.tensor(name, shape).clone()

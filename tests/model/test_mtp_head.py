@@ -9,6 +9,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
 from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
 from tests.model.drafters import cache_of, drafting, head_tensors
+from tests.model.scripted_costs import free
 from tests.model.test_parity import prompts
 
 
@@ -84,7 +85,7 @@ class _Recording:
 @pytest.mark.parametrize("kind", ["tied", "untied", "one_kv_head", "large_head"])
 def test_proposals_are_those_of_the_formula(build_case, kind) -> None:
     case, drafter = build_case(kind), Recorded(cache_of())
-    driver = checkpoint_driver(case.model, "eager", drafting(case, drafter, 3))
+    driver = checkpoint_driver(case.model, "eager", free(drafting(case, drafter, 3)))
     asked = prompts(31, [70])[0]
     row = driver.begin(prompt(asked), max_new_tokens=40)
     driver.prefill(row)
@@ -100,7 +101,7 @@ def test_proposals_are_those_of_the_formula(build_case, kind) -> None:
 def test_a_prompt_in_one_token_can_be_drafted_from(build_case) -> None:
     """Nothing stands before its first column."""
     case, drafter = build_case("tied"), Recorded(cache_of())
-    driver = checkpoint_driver(case.model, "eager", drafting(case, drafter, 2))
+    driver = checkpoint_driver(case.model, "eager", free(drafting(case, drafter, 2)))
     row = driver.begin(prompt([7]), max_new_tokens=8)
     driver.prefill(row)
     driver.decode([row])

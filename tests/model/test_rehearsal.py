@@ -33,7 +33,10 @@ from ninfer_qwen3_5.program.assemble import generation_program
 from ninfer_qwen3_5.program.drafting import Drafting
 from ninfer_qwen3_5.program.layout import Numerics, own_cache
 from ninfer_qwen3_5.program.queued.rehearsal import chunk_sizes
+from ninfer_spec_dflash.config import DFlashConfig
+from ninfer_spec_dflash.drafter import DFlashDrafter
 from ninfer_spec_mtp.drafter import MtpDrafter
+from tests.model.block_drafters import RandomSource, published
 
 pytest.importorskip("triton")
 
@@ -42,6 +45,15 @@ from ninfer_ops_triton.backend import BACKEND
 from ninfer_ops_triton.prepare import Operand, foresee
 
 SIZES = {"max_context": 256, "max_concurrency": 3, "prefill_chunk": 32}
+BLOCK = {
+    "hidden_size": 192,
+    "intermediate_size": 384,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "num_target_layers": 8,
+    "vocab_size": 2560,
+}
 WAIT = 60.0
 DRAWN = SamplingParams(temperature=0.9, top_k=40, seed=11, repetition_penalty=1.2)
 
@@ -61,8 +73,9 @@ class Zeros(TorchFunctionMode):
 class Stage:
     """Builds an engine whose worker thread launches nothing, and notes what it would launch."""
 
-    def __init__(self, drafts: int = 0) -> None:
+    def __init__(self, drafts: int = 0, backend: str = "mtp") -> None:
         self._drafts = drafts
+        self._backend = backend
         self.foreseen: set[tuple[Any, ...]] = set()
         self.launched: dict[tuple[Any, ...], str] = {}
         self._held = ExitStack()
@@ -93,9 +106,14 @@ class Stage:
         )
 
     def _drafting(self, text: TextModel) -> Drafting | None:
-        """With the demo model's own MTP head."""
+        """With the demo model's own MTP head, or a DFlash model of random weights."""
         if not self._drafts:
             return None
+        if self._backend != "mtp":
+            block = DFlashDrafter(DFlashConfig.from_json(published(self._backend, **BLOCK)))
+            loader = TextLoader(RandomSource("bf16"), text.config, text.ops)
+            block.bind(LentParts(text, loader, block.component))
+            return Drafting(block, self._drafts)
         drafter = MtpDrafter(own_cache(text.config))
         with open_artifact(resolve()) as artifact:
             loader = TextLoader(ArtifactSource(artifact, "mtp"), text.config, text.ops)
@@ -148,9 +166,11 @@ def fact(argument: Any) -> Any:
     return type(argument)
 
 
-@pytest.mark.parametrize("drafts", [0, 3])
-def test_whatever_is_launched_was_foreseen(drafts) -> None:
-    stage = Stage(drafts)
+@pytest.mark.parametrize(
+    ("drafts", "backend"), [(0, ""), (3, "mtp"), (7, "dflash"), (7, "dflash2")]
+)
+def test_whatever_is_launched_was_foreseen(drafts, backend) -> None:
+    stage = Stage(drafts, backend)
     options = EngineOptions(
         max_concurrency=SIZES["max_concurrency"], prefill_chunk=SIZES["prefill_chunk"]
     )

@@ -64,6 +64,8 @@ class TextLoader:
         self._source = source
         self._ops = ops
         self._residence = residence
+        self.bytes = 0
+        """Of what was placed so far."""
 
     def load(self) -> TextParameters:
         config = self.config
@@ -145,14 +147,16 @@ class TextLoader:
         return self.stack(prefix, {name: shapes[name] for name in names}, use)
 
     def _prepared(self, name: str, stored: WeightMatrix) -> WeightMatrix:
-        return self._ops.prepare_linear(self._residence.matrix(name, stored))
+        prepared = self._ops.prepare_linear(self._residence.matrix(name, stored))
+        self.bytes += sum(p.numel() * p.element_size() for p in prepared.planes.values())
+        return prepared
 
     def _scale_of(self, prefix: str, shapes: Shapes, norm: str) -> Tensor:
         return self.scale(f"{prefix}{norm}.weight", shapes[f"{norm}.weight"])
 
     def scale(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """``1 + w``: every norm of this family but the gated one is zero-centred."""
-        return self._residence.vector(parameter, 1.0 + self._source.vector(parameter, shape))
+        return self.place(parameter, 1.0 + self._source.vector(parameter, shape))
 
     def vector(self, parameter: str, shape: tuple[int, ...]) -> Tensor:
         """A small parameter as it is stored."""
@@ -166,8 +170,11 @@ class TextLoader:
             raise ArtifactError(
                 prefix + name, f"is stored as {stored.format}", "convert it in a floating format"
             )
-        return self._residence.matrix(prefix + name, stored).planes[WEIGHT]
+        placed = self._residence.matrix(prefix + name, stored).planes[WEIGHT]
+        self.bytes += placed.numel() * placed.element_size()
+        return placed
 
     def place(self, name: str, values: Tensor) -> Tensor:
         """A table beside the parameters."""
+        self.bytes += values.numel() * values.element_size()
         return self._residence.vector(name, values)

@@ -63,4 +63,4 @@ class Weights:
         backend.bind(LentParts(model, loader, name, config))
         if isinstance(source, ArtifactSource):
             source.finish()
-        return Drafting(backend, request.features.draft_tokens)
+        return Drafting(backend, request.features.draft_tokens, weights=loader.bytes)

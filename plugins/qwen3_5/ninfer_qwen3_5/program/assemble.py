@@ -21,6 +21,7 @@ from ninfer_qwen3_5.program.layout import (
     Numerics,
     StateBuilder,
     StateSizes,
+    cache_bytes,
     state_sizes,
 )
 from ninfer_qwen3_5.program.program import TextProgram
@@ -55,6 +56,7 @@ def generation_program(
         return _eager_program(model, budget, device, numerics, drafting)
     queued = build_queued(model, budget, device, numerics, held, prepare, drafting)
     memory = queued.memory | {"weights": weight_bytes(model)}
+    _note_drafter(memory, drafting, queued.layout, numerics)
     limits = _limits(model, budget, queued.units.rounds_ahead, drafting)
     sizes = state_sizes(model.config, numerics, NO_DRAFTS if drafting is None else drafting.room)
     host = _host_tier(model, queued.state, queued.stores, queued.layout, device, sizes, memory)
@@ -79,6 +81,7 @@ def _eager_program(
     state, arenas = StateBuilder(model.config, layout, device, numerics, room).build()
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
+    _note_drafter(memory, drafting, layout, numerics)
     drafter = None if drafting is None else Drafter(drafting, model, state)
     tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
     units = EagerUnits(
@@ -127,6 +130,17 @@ def _limits(
         draft_costs=None if drafting is None else drafting.costs,
         rounds_ahead=rounds_ahead,
     )
+
+
+def _note_drafter(
+    memory: Memory, drafting: Drafting | None, layout: Layout, numerics: Numerics
+) -> None:
+    """Tell what the drafter holds apart from what the target does."""
+    if drafting is None:
+        return
+    page = sum(cache_bytes(cache, numerics) for cache in drafting.room.caches)
+    memory["kv"] -= page * layout.pages
+    memory |= {"draft_weights": drafting.weights, "draft_kv": page * layout.pages}
 
 
 def scoring_program(

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DraftRoom:
     """What drafting adds to the layout: attention ``caches``, room for records of ``rows`` verified
-    rows, and if ``hidden`` a hidden row in every state slot."""
+    rows, if ``hidden`` a hidden row in every state slot, and ``taps`` residuals of every row that
+    runs."""
 
     caches: tuple[CacheShape, ...] = ()
     rows: int = 0
     hidden: bool = False
+    taps: int = 0
 
 
 NO_DRAFTS = DraftRoom()
@@ -37,17 +39,19 @@ NO_DRAFTS = DraftRoom()
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A bound backend, the most drafts of a round, fixed at start, and what drafts cost, None where
-    that is to be measured or presumed."""
+    """A bound backend and the most drafts of a round, fixed at start, what drafts cost, None where
+    that is to be measured or presumed, and the bytes of its ``weights``."""
 
     backend: DraftBackend
     tokens: int
     costs: DraftCosts | None = None
+    weights: int = 0
 
     @property
     def room(self) -> DraftRoom:
-        hidden = self.backend.needs().final_hidden_post_norm
-        return DraftRoom(tuple(self.backend.caches), self.tokens + 1, hidden)
+        needs, caches = self.backend.needs(), tuple(self.backend.caches)
+        hidden = needs.final_hidden_post_norm
+        return DraftRoom(caches, self.tokens + 1, hidden, len(needs.taps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +136,9 @@ class Drafter:
 
     def widths(self, wanted: int) -> list[tuple[int, int]]:
         """First column and width, behind a token's own column, of each place that ``wanted`` drafts
-        are made at."""
+        are made at. A block is always K + 1 wide, so that its kernels have one shape."""
         if self.block:
-            return [(0, wanted + 1)]
+            return [(0, self.tokens + 1)]
         return [(step, 1) for step in range(wanted)]
 
     def propose(

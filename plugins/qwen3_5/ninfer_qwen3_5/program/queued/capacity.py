@@ -108,6 +108,7 @@ class _Planner:
         self.sizes = state_sizes(config, numerics, draft)
         self.budget = budget
         self._config = config
+        self._draft = draft
         self._free = free
         self._rounds_ahead = rounds_ahead
         self._graphs_of_a_row = graphs // budget.max_concurrency
@@ -118,7 +119,7 @@ class _Planner:
         slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + (budget.extra_state_slots or 0)
         return _Spent(
             (slots + SCRATCH_SLOTS) * self.sizes.resident,
-            workspace_bytes(self._config, budget.prefill_chunk),
+            workspace_bytes(self._config, budget.prefill_chunk, self._draft.taps),
             rows * self._graphs_of_a_row * GRAPH_BYTES,
         )
 
@@ -165,9 +166,10 @@ def _mend(planner: _Planner, numerics: Numerics) -> str:
     return f"give {', or '.join(flags)}{smaller}"
 
 
-def workspace_bytes(config: TextConfig, chunk: int) -> int:
+def workspace_bytes(config: TextConfig, chunk: int, taps: int = 0) -> int:
     """Bytes of intermediate tensors of one chunk, counted generously: twice what its widest layer
-    keeps at once, plus fixed room for heads and scratch."""
+    keeps at once, plus fixed room for heads and scratch. ``taps`` layers' residuals are kept too,
+    and what a drafter makes of them."""
     values, heads = config.linear_value_dim, config.linear_num_value_heads
     attention = config.num_attention_heads * config.head_dim
     stacked = max(
@@ -179,4 +181,5 @@ def workspace_bytes(config: TextConfig, chunk: int) -> int:
         3 * stacked + 3 * config.intermediate_size + 4 * config.hidden_size + 4 * attention
     )
     per_token += 4 * 4 * values + chunk_states
+    per_token += 2 * (taps + 4 * bool(taps)) * config.hidden_size
     return 2 * chunk * per_token + (256 << 20)

@@ -10,7 +10,7 @@ from ninfer_core.contract.units import UnitKind
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, PagedRows, TokenMasks
 from ninfer_qwen3_5.model.lending import columns_of
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.drafting import Drafter
+from ninfer_qwen3_5.program.drafting import Drafter, live_rows
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
@@ -78,7 +78,8 @@ class PromptLaunch(DrawnLaunch):
         assert self._drawn is not None
         drawing = self._drawn.wait()
         if self._drafts is not None:
-            self._row.work.proposed = tuple(self._drafts.wait()[0].flatten().tolist())
+            drafts = self._drafts.wait()[0].flatten().tolist()
+            self._row.work.proposed = tuple(drafts[: self._row.work.useful_drafts(1)])
         return drawing
 
     def _draft(self, drafter: Drafter, token: Tensor) -> None:
@@ -89,8 +90,9 @@ class PromptLaunch(DrawnLaunch):
             return
         tables, row = lanes.tables.block_tables, lanes.index(work.sequence.row).int()
         columns = []
-        for first, width in drafter.widths(wanted):
-            live = lanes.once * width
+        useful = lanes.once * wanted
+        for place, (first, width) in enumerate(drafter.widths(wanted)):
+            live = live_rows(useful, place, block=drafter.block)
             column = PagedRows(tables, row, self._position + first, live, width)
             places = columns_of(column) + work.sequence.rope_delta
             columns.append((column, places.expand(3, -1).contiguous()))
