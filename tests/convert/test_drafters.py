@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from ninfer_core.artifact import ArtifactError, Binder, open_artifact, verify
 from ninfer_core.artifact.convert import ConversionReport, ConvertOptions, convert
 from ninfer_core.conversion import converters, draft_converters
 from ninfer_core.plugins import load_plugins
+from ninfer_gateway_cli.commands import convert_app, inspect_app, verify_app
 from tests.convert.conftest import Checkpoint
 from tests.convert.drafters import DrafterDirectory, tiny_shapes
 
@@ -246,3 +248,28 @@ def test_quantising_is_reported_by_parameter(saved, drafter, out: Path) -> None:
 def test_report_is_plain_json(saved, drafter, out: Path) -> None:
     report = converted(saved("untied"), out, drafter().write())
     assert json.loads(json.dumps(report.to_json()))["components"] == ["text", "dflash"]
+
+
+def test_the_commands_add_and_show_drafters(saved, drafter, out: Path) -> None:
+    """No plug-in is named: asking for a drafter is naming it."""
+    given = [drafter("first").write(), drafter("second", second=True).write()]
+    flags = [flag for path in given for flag in ("--drafter", str(path))]
+    runner, host = CliRunner(), load_plugins()
+    done = runner.invoke(convert_app, [str(saved("tied")), "-o", str(out), *flags], obj=host)
+    assert done.exit_code == 0, done.output
+    assert "text, dflash, dflash2; " in done.output
+    shown = runner.invoke(inspect_app, [str(out)], obj=load_plugins())
+    assert "component  dflash for text: " in shown.output
+    assert "component  dflash2 for text: " in shown.output
+    checked = runner.invoke(verify_app, [str(out)], obj=load_plugins())
+    assert checked.exit_code == 0
+
+
+def test_the_command_names_the_key_that_is_refused(saved, drafter, out: Path) -> None:
+    made = drafter()
+    made.config["dflash_config"]["surprise"] = 1
+    flags = [str(saved("tied")), "-o", str(out), "--drafter", str(made.write())]
+    done = CliRunner().invoke(convert_app, flags, obj=load_plugins())
+    assert done.exit_code == 2
+    assert "dflash_config.surprise: unknown key" in done.output
+    assert not out.exists()
