@@ -1,0 +1,211 @@
+"""Time what speculation adds to the kernels of a round, at real geometries.
+
+Usage: python bench/draft_kernels.py [--geometry 9b,27b] [--batch 1,8] [--rows 4,8,16]
+                                     [--context 512,40000] [--json F]
+
+As ``kernels.py``: chains of calls in a graph over operands that rotate past the L2 cache. For the
+delta net's rows the single kernel stands beside the ops that it replaces; for the fold all layers
+at once beside one after another (six layers).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from kernels import (
+    CALLS,
+    DEVICE,
+    GEOMETRIES,
+    KEY_HEADS,
+    ROTATE_BYTES,
+    SIZE,
+    VOCAB,
+    Case,
+    bandwidth,
+    normal,
+    seconds,
+)
+
+from ninfer_core.ops.contracts.values import Candidates, GdnMixer, GdnRecords, KvCache, PagedRows
+
+FP32 = torch.float32
+DRAFTER = (32, 8, 128)
+"""Query heads, key/value heads and head size of published block drafters."""
+WINDOW, RANK, TAKEN = 2048, 256, 16
+FOLDED = 6
+"""Layers of a fold."""
+
+
+def gdn_parts(name: str) -> tuple[int, int, GdnMixer]:
+    """Value heads, channels and a mixer."""
+    heads = GEOMETRIES[name][1]
+    channels = 2 * KEY_HEADS * SIZE + heads * SIZE
+    mixer = GdnMixer(
+        conv=normal(4, channels, dtype=FP32),
+        decay_rate=torch.rand(heads, device=DEVICE),
+        dt_bias=torch.rand(heads, device=DEVICE),
+        norm_scale=torch.rand(SIZE, device=DEVICE),
+        eps=1e-6,
+        key_heads=KEY_HEADS,
+        key_size=SIZE,
+        value_heads=heads,
+        value_size=SIZE,
+    )
+    return heads, channels, mixer
+
+
+def records(*first: int, heads: int, channels: int) -> GdnRecords:
+    return GdnRecords(
+        inputs=normal(*first, channels),
+        keys=normal(*first, KEY_HEADS, SIZE, dtype=FP32),
+        updates=normal(*first, heads, SIZE, dtype=FP32),
+        keep=torch.rand(*first, heads, device=DEVICE),
+    )
+
+
+def verify_cases(ops: Any, name: str, batch: int, width: int) -> Iterator[Case]:
+    heads, channels, mixer = gdn_parts(name)
+    values, size = heads * SIZE, batch * heads * SIZE * SIZE * 4
+    sets = max(2, min(CALLS, ROTATE_BYTES // size))
+    states = normal(sets, batch, heads, SIZE, SIZE, dtype=FP32)
+    history = normal(sets, batch, 3, channels)
+    kept = records(batch, width, heads=heads, channels=channels)
+    stacked = normal(batch * width, channels + values + 2 * heads)
+    slots = torch.arange(batch, device=DEVICE)
+
+    def fused(index: int) -> object:
+        return ops["gdn_mix_verify"](
+            stacked, mixer, history[index], states[index], slots, kept, settled=True
+        )
+
+    def parts(index: int) -> object:
+        mixed, z, b, a = stacked.split([channels, values, heads, heads], dim=1)
+        decay, beta = ops["gdn_gates"](a, b, mixer.decay_rate, mixer.dt_bias)
+        qkv = ops["causal_conv_verify"](mixed, mixer.conv, history[index], slots, kept)
+        out = ops["gdn_verify"](qkv, decay, beta, states[index], slots, KEY_HEADS, kept)
+        gate = z.view(out.shape)
+        return ops["gated_rms_norm"](out, gate, mixer.norm_scale, mixer.eps)
+
+    yield Case(f"{name} verify B={batch} W={width} fused", size, sets, fused)
+    yield Case(f"{name} verify B={batch} W={width} parts", size, sets, parts)
+
+
+def fold_cases(ops: Any, name: str, batch: int, width: int) -> Iterator[Case]:
+    heads, channels, _ = gdn_parts(name)
+    size = 2 * FOLDED * batch * heads * SIZE * SIZE * 4
+    state = normal(FOLDED, 2 * batch, heads, SIZE, SIZE, dtype=FP32)
+    history = normal(FOLDED, 2 * batch, 3, channels)
+    kept = records(FOLDED, 2 * batch, width, heads=heads, channels=channels)
+    pools = kept.inputs, kept.keys, kept.updates, kept.keep
+    slots = torch.arange(batch, device=DEVICE)
+    counts = torch.full((batch,), width, dtype=torch.int32, device=DEVICE)
+    targets = slots + batch
+
+    def whole(_: int) -> object:
+        return ops["gdn_fold_layers"](history, state, slots, kept, counts, targets)
+
+    def each(_: int) -> object:
+        for layer in range(FOLDED):
+            own = GdnRecords(*(pool[layer] for pool in pools))
+            ops["causal_conv_fold"](history[layer], slots, own, counts, targets)
+            ops["gdn_fold"](state[layer], slots, own, counts, targets)
+        return None
+
+    yield Case(f"{name} fold B={batch} W={width} together", size, 1, whole)
+    yield Case(f"{name} fold B={batch} W={width} by layer", size, 1, each)
+
+
+def block_cases(ops: Any, batch: int, width: int, context: int) -> Iterator[Case]:
+    for window in (None, WINDOW):
+        yield block_case(ops, batch, width, context, window)
+
+
+def block_case(ops: Any, batch: int, width: int, context: int, window: int | None) -> Case:
+    heads, kv, head = DRAFTER
+    pages, seen = -(-(context + width) // 64), min(context, window or context)
+    size = 2 * batch * seen * kv * head * 2
+    sets = max(1, min(8, ROTATE_BYTES // size))
+    keys, values = (normal(sets, batch * pages, 64, kv, head) for _ in range(2))
+    tables = torch.randperm(batch * pages, device=DEVICE).to(torch.int32).view(batch, pages)
+    lanes = torch.arange(batch, device=DEVICE, dtype=torch.int32)
+    starts, live = torch.full_like(lanes, context), torch.full_like(lanes, width)
+    rows, q = PagedRows(tables, lanes, starts, live, width), normal(batch * width, heads, head)
+
+    def call(index: int) -> object:
+        cache = KvCache("bf16", keys[index], values[index])
+        return ops["block_attention"](q, cache, rows, head**-0.5, causal=False, window=window)
+
+    return Case(f"block B={batch} W={width} n={context} window={window}", size, sets, call)
+
+
+def selector_cases(ops: Any, batch: int, width: int) -> Iterator[Case]:
+    rows = batch * (width - 1)
+    logits = normal(2, rows, VOCAB, dtype=FP32)
+    found = ops["draft_candidates"](logits[0], TAKEN, VOCAB - 243)
+    hidden, tables = normal(rows, RANK), [normal(VOCAB, RANK) for _ in range(2)]
+    anchors = torch.arange(batch, dtype=torch.int32, device=DEVICE)
+    taken = Candidates(found.ids, found.values)
+    x, dynamic, base = normal(batch * width, 5120), normal(batch * width, 1280), normal(2, 2, 5120)
+    base = base.float()
+
+    def best(index: int) -> object:
+        return ops["draft_candidates"](logits[index], TAKEN, VOCAB - 243)
+
+    def walk(_: int) -> object:
+        return ops["draft_walk"](taken, hidden, anchors, *tables)
+
+    def convolve(_: int) -> object:
+        return ops["block_conv"](x, dynamic, base, 0, width)
+
+    drawn = rows * TAKEN * 2 * RANK * 2
+    yield Case(f"candidates B={batch} K={width - 1}", rows * VOCAB * 4, 2, best)
+    yield Case(f"walk B={batch} K={width - 1}", drawn, 1, walk)
+    yield Case(f"block_conv B={batch} W={width}", 2 * x.numel() * 2, 1, convolve)
+
+
+def cases(options: argparse.Namespace, ops: Any) -> Iterator[Callable[[], Iterator[Case]]]:
+    for batch in options.batch:
+        for width in options.rows:
+            for name in options.geometry:
+                yield partial(verify_cases, ops, name, batch, width)
+                yield partial(fold_cases, ops, name, batch, width)
+            for context in options.context:
+                yield partial(block_cases, ops, batch, width, context)
+            yield partial(selector_cases, ops, batch, width)
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    from ninfer_ops_triton.backend import BACKEND
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--geometry", type=lambda text: text.split(","), default=["9b", "27b"])
+    parser.add_argument("--batch", type=numbers, default=[1, 8])
+    parser.add_argument("--rows", type=numbers, default=[4, 8, 16])
+    parser.add_argument("--context", type=numbers, default=[512, 40000])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rate, rows = bandwidth(), []
+    print(f"read bandwidth {rate / 1e12:.3f} TB/s")
+    for make in cases(options, BACKEND.ops):
+        for case in make():
+            took = seconds(case)
+            rows.append({"op": case.name, "us": took * 1e6, "bytes": case.bytes})
+            share = 100 * case.bytes / rate / took
+            print(f"{case.name:44s} {took * 1e6:9.2f} us  {share:5.1f} % of its bytes", flush=True)
+    if options.json:
+        report = {"device": torch.cuda.get_device_name(), "bandwidth": rate, "rows": rows}
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
