@@ -49,21 +49,28 @@ PLAIN = {
         (16, 512, 4, 4, 3), (16, 256, 4, 4, 5), (32, 512, 4, 4, 3), (64, 128, 1, 2, 5),
     ],
     "q4": [
-        (32, 256, 4, 4, 5), (32, 512, 8, 4, 3), (64, 256, 4, 4, 4), (64, 128, 2, 2, 6),
-        (64, 512, 8, 8, 3), (16, 512, 8, 4, 4),
+        (64, 256, 4, 4, 4), (32, 256, 4, 4, 4), (64, 512, 8, 8, 3), (32, 512, 8, 8, 3),
+        (32, 512, 8, 4, 3), (128, 256, 4, 4, 3),
     ],
 }  # fmt: skip
 """Rows, columns, groups, warps and stages to try for every weight."""
 
-FEW_ROWS = 6000
+FEW_ROWS, SOME_ROWS = 6000, 20_000
 """Up to so many rows, parts of the columns are tried too."""
 
-PARTS = {
+PARTS: dict[str, list[tuple[int, int]]] = {
     "bf16": [(0, 2), (0, 4), (1, 2), (1, 4)],
     "fp8": [],
-    "q4": [(0, 2), (0, 4), (1, 2), (1, 4), (2, 4), (3, 4)],
+    "q4": [(0, 4), (0, 6), (0, 8), (1, 2), (1, 3), (1, 4), (3, 2), (3, 3)],
 }
-"""Places in the list of shapes, and parts."""
+"""Places in the list of shapes, and parts, for few rows."""
+
+SOME_PARTS: dict[str, list[tuple[int, int]]] = {
+    "bf16": [],
+    "fp8": [],
+    "q4": [(0, 2), (0, 3), (1, 2)],
+}
+"""As PARTS, for some rows more."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +88,21 @@ class Case:
 
     def candidates(self) -> list[Tile]:
         shapes = PLAIN[self.kind]
-        if self.fusion == "swiglu" and self.kind == "bf16":
+        if self.fusion == "swiglu" and self.kind != "fp8":
             shapes = [shape for shape in shapes if shape[0] <= 32]
         # Quantised weights are decoded in registers, which their first step would take.
         begin = (2, self.kind == "bf16")
         found = [Tile(r, k, g, 1, warps, stages, *begin) for r, k, g, warps, stages in shapes]
+        parts = []
         if self.rows <= FEW_ROWS:
             # The largest tiles leave most of the machine idle there.
             found = [tile for tile in found if tile.block_r <= 32][:5]
-            for place, split in PARTS[self.kind]:
-                r, k, g, warps, stages = shapes[place]
-                found.append(Tile(r, k, g, split, warps, stages, *begin))
+            parts = PARTS[self.kind]
+        elif self.rows <= SOME_ROWS and self.fusion != "swiglu":
+            parts = SOME_PARTS[self.kind]
+        for place, split in parts:
+            r, k, g, warps, stages = shapes[place]
+            found.append(Tile(r, k, g, split, warps, stages, *begin))
         return found
 
     def call(self, x: Tensor, scale: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:

@@ -56,9 +56,23 @@ def test_no_part_is_empty(columns, parts):
     assert replace(TILE, split=4).parts(columns) == parts
 
 
+def test_four_bit_products_are_not_begun_early():
+    with dry_run():
+        assert not tiles.choose("linear", "q4", 4096, 4096).dependent
+        assert tiles.choose("linear", "fp8", 4096, 4096).dependent
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"block_r": 8}, {"block_k": 96}, {"groups": 16}, {"groups": 1}, {"split": 3}, {"ahead": 3}],
+    [
+        {"block_r": 8},
+        {"block_k": 96},
+        {"groups": 16},
+        {"groups": 1},
+        {"split": 0},
+        {"split": 17},
+        {"ahead": 3},
+    ],
 )
 def test_other_tiles_are_refused(change):
     with pytest.raises(OpError, match="is no tile"):

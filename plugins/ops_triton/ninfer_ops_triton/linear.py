@@ -135,9 +135,7 @@ def product(
         x.shape[0], out_rows, live_rows, weight.columns, x.shape[1] // 4,
         codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1,
         stored_rows(weight), parts, eps,
-        # Four-bit products are not bound by memory: begun early, where there is room first, they
-        # would not be spread evenly.
-        warps=tile.warps, stages=tile.stages, dependent=kind != "q4",
+        warps=tile.warps, stages=tile.stages, dependent=tile.dependent,
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,

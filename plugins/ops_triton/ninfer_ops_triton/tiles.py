@@ -22,6 +22,8 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 HELD_BYTES = 20 << 20
 """From this size on a product holds its dependents back."""
 
+MOST_PARTS = 16
+
 MOST_ROWS = 32
 """Activation rows of one program."""
 
@@ -34,7 +36,8 @@ class Tile:
     or a power of two, into the L2 cache. Up to eight activation rows the compiler gives a
     thread at most ``registers``, where that is not None, so that more programs run side by side.
     With ``hold`` the programs of the kernel after it may begin only when the sums of all of these
-    are done: before, they would come where a multiprocessor has room first, and not evenly.
+    are done: before, they would come where a multiprocessor has room first, and not evenly. With
+    ``dependent`` its own may begin before the kernel before it is done, where the device can.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -50,11 +53,14 @@ class Tile:
     early: bool = True
     registers: int | None = None
     hold: bool = False
+    dependent: bool = True
 
     def __post_init__(self) -> None:
-        powers = (self.block_r, self.block_k, self.groups, self.split, self.warps, self.ahead)
+        powers = (self.block_r, self.block_k, self.groups, self.warps, self.ahead)
         if self.block_r < 16 or self.groups > 8 or any(size & (size - 1) for size in powers):
             raise OpError(f"{self} is no tile: 16 rows or more, at most 8 groups, powers of two")
+        if not 1 <= self.split <= MOST_PARTS:
+            raise OpError(f"{self} is no tile: columns are split into 1 to {MOST_PARTS} parts")
         if self.groups == 1 and self.warps > 2:
             raise OpError(f"{self} is no tile: one group has at most 2 warps")
 
@@ -81,10 +87,12 @@ def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
 
 
 def held(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
-    """The tile with ``hold`` as it pays: rounds of large weights gain by it, those of small ones,
-    which are over sooner than the next kernel is there, lose."""
+    """The tile with ``hold`` and ``dependent`` as they pay: rounds of large weights gain by holding
+    back, those of small ones, which are over sooner than the next kernel is there, lose; four-bit
+    products are not begun early, where there is room first."""
     stored = rows * (2 if fusion == "swiglu" else 1)
-    return replace(tile, hold=stored * columns * BYTES[kind] >= HELD_BYTES)
+    hold = stored * columns * BYTES[kind] >= HELD_BYTES
+    return replace(tile, hold=hold, dependent=kind != "q4")
 
 
 def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:

@@ -1,0 +1,222 @@
+"""Time a decode round of one model under several settings of its launches, loading it once.
+
+Usage: python bench/tune_round.py [--geometry 27b] [--weights q4] [--batch 1,8] [--context 512]
+       [--only NAME ...] [--tiles FILE ...] [--json FILE] [--seconds 90] [--device cuda:0]
+
+Each variant captures the greedy round again, with the kernels that it needs compiled ahead, and
+replays it; variants run one after another in the order of the list until the time is spent, the
+first one again at the end, which says how far times drift. FILE is a table as ``tune_linear.py``
+writes it; each becomes a variant. Keys and values of all tokens lie on one page: what attention
+reads of a short context does not count here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ninfer_ops_triton import launch, tiles
+from ninfer_ops_triton.prepare import prepare
+from ninfer_ops_triton.tiles import Tile
+
+ROUNDS, REPEATS = 3, 9
+"""Rounds enqueued together, as many as the ring takes, and how often."""
+
+MEBI = 1 << 20
+Change = Callable[[Tile, int], Tile]
+"""A tile as it would run, and the bytes of its weight, to the one that does."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``change`` applies to every product; ``table`` is in place of the measured tiles."""
+
+    name: str
+    change: Change = lambda tile, size: tile
+    dependent: bool = True
+    shared_memory: int = launch.SHARED_MEMORY
+    table: Path | None = None
+
+
+def holding(least: int) -> Change:
+    """Products of so many bytes and more hold their dependents."""
+    return lambda tile, size: replace(tile, hold=size >= least)
+
+
+def begun_early(least: int, **changes: Any) -> Change:
+    """All products begin early, and hold from ``least`` bytes on."""
+    return lambda tile, size: replace(tile, dependent=True, hold=size >= least, **changes)
+
+
+VARIANTS = [
+    Variant("as it is"),
+    Variant("no dependent launch", dependent=False),
+    Variant("all begun early, held from 20 MiB", begun_early(20 * MEBI)),
+    Variant("all begun early, all held", begun_early(0)),
+    Variant("all begun early, held, first weights early", begun_early(0, early=True)),
+    Variant("all begun early, held, 4 steps ahead", begun_early(0, ahead=4)),
+    Variant("no product begun early", lambda tile, size: replace(tile, dependent=False)),
+    Variant("held from 4 MiB", holding(4 * MEBI)),
+    Variant("held from 64 MiB", holding(64 * MEBI)),
+    Variant("nothing asked ahead", lambda tile, size: replace(tile, ahead=0)),
+    Variant("first weights early", lambda tile, size: replace(tile, early=True)),
+    Variant("half of the memory shared", shared_memory=50),
+]
+
+
+@contextmanager
+def applied(variant: Variant) -> Iterator[None]:
+    """Launches as the variant has them; puts everything back."""
+    held, supports, shared, table = (
+        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table
+    )  # fmt: skip
+
+    def changed(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
+        size = int(rows * (2 if fusion == "swiglu" else 1) * columns * tiles.BYTES[kind])
+        return variant.change(held(tile, fusion, kind, rows, columns), size)
+
+    tiles.held = changed
+    if not variant.dependent:
+        launch.supports_dependent_launch = lambda: False
+    launch.SHARED_MEMORY = variant.shared_memory
+    if variant.table is not None:
+        found = json.loads(variant.table.read_text(encoding="utf-8"))
+        tiles._table = lambda: found  # type: ignore[assignment]
+    _forget()
+    try:
+        yield
+    finally:
+        tiles.held, launch.supports_dependent_launch = held, supports
+        launch.SHARED_MEMORY, tiles._table = shared, table
+        _forget()
+
+
+def _forget() -> None:
+    tiles.choose.cache_clear()
+    launch._ready.clear()
+
+
+class Bench:
+    """The round of an instance, which this thread built and whose lane it has entered."""
+
+    def __init__(self, geometry: str, weights: str, device: str, batch: int, context: int) -> None:
+        from ninfer_core.contract.engine import EngineOptions
+        from ninfer_core.instance import instance_factory
+        from ninfer_qwen3_5.program.queued import rounds as module
+
+        self._context = context
+        found: dict[str, Any] = {}
+
+        def kept(rounds: Any, device: Any, lane: Any) -> None:
+            """In place of capturing at the start."""
+            found.update(rounds=rounds, device=device, lane=lane)
+
+        original = module.Rounds.capture
+        module.Rounds.capture = kept  # type: ignore[assignment, method-assign]
+        try:
+            suffix = "" if weights == "bf16" else f":{weights}"
+            source = geometry if geometry == "demo" else f"geometry:{geometry}{suffix}"
+            options = EngineOptions(
+                devices=(device,), max_concurrency=batch, max_context=8192, cache_policy="off"
+            )
+            self.opened = instance_factory(source, options)()
+        finally:
+            module.Rounds.capture = original  # type: ignore[method-assign]
+        self._part = module.Part.GREEDY
+        self._rounds, self._device, self._lane = (
+            found[name] for name in ("rounds", "device", "lane")
+        )
+        self._rounds._lanes.tables.block_tables.zero_()
+
+    def milliseconds(self, batch: int) -> list[float]:
+        """Of one round, each time. Compiles and captures as launches are now."""
+
+        def run() -> None:
+            self._rounds.run(batch, self._part)
+
+        prepare(run)
+        self._write(batch)
+        run()
+        self._lane.synchronize()
+        graph = self._device.capture(run, self._lane)
+        try:
+            return [self._timed(graph, batch) for _ in range(REPEATS + 2)][2:]
+        finally:
+            graph.close()
+
+    def _timed(self, graph: Any, batch: int) -> float:
+        import torch
+
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in "ab")  # type: ignore[no-untyped-call]
+        for _ in range(ROUNDS):
+            self._write(batch)
+        start.record()
+        for _ in range(ROUNDS):
+            graph.replay()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / ROUNDS
+
+    def _write(self, batch: int) -> None:
+        # Lane, token, start, slot, target slot, offset of rotary positions.
+        rows = [(lane, 7 + lane, self._context, lane, batch + lane, 0) for lane in range(batch)]
+        self._rounds._ring.write(rows, [])
+
+
+def measured(bench: Bench, variant: Variant, batches: list[int]) -> dict[str, Any]:
+    begun = time.perf_counter()
+    row: dict[str, Any] = {"variant": variant.name}
+    try:
+        with applied(variant):
+            for batch in batches:
+                times = bench.milliseconds(batch)
+                row[f"ms {batch}"] = round(statistics.median(times), 4)
+                row[f"least {batch}"] = round(min(times), 4)
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {str(error)[-300:]}"
+    return row | {"seconds": round(time.perf_counter() - begun, 1)}
+
+
+def chosen(names: list[str], tables: list[Path]) -> list[Variant]:
+    """Those asked for, all without names, and one for each table."""
+    known = [v for v in VARIANTS if not names or any(name in v.name for name in names)]
+    return [*known, *(Variant(f"tiles of {path.name}", table=path) for path in tables)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--geometry", default="27b")
+    parser.add_argument("--weights", default="q4")
+    parser.add_argument("--batch", default="1,8")
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--only", nargs="+", default=[], help="variants with this in their names")
+    parser.add_argument("--tiles", nargs="+", type=Path, default=[])
+    parser.add_argument("--seconds", type=float, default=90, help="after which no variant begins")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    batches = [int(count) for count in options.batch.split(",")]
+    begun = time.perf_counter()
+    bench = Bench(options.geometry, options.weights, options.device, max(batches), options.context)
+    print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
+    report = {"geometry": options.geometry, "weights": options.weights, "rows": []}
+    variants = chosen(options.only, options.tiles)
+    for variant in [*variants, variants[0]]:
+        if time.perf_counter() - begun > options.seconds:
+            break
+        row = measured(bench, variant, batches)
+        report["rows"].append(row)
+        print(row, flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
