@@ -21,12 +21,14 @@ class Reach:
         """Tokens whose pages a unit needs that may execute up to ``reach``: after a round and after
         a prompt drafts are made."""
         ends = need.kind is UnitKind.PREFILL and need.last
-        if not self.drafts or not (ends or need.kind is UnitKind.DECODE):
+        if not (ends or need.kind is UnitKind.DECODE):
             return reach
         return self.of_round(sequence.request, reach)
 
     def of_round(self, request: BindRequest, reach: int) -> int:
         """The same for a unit behind which drafts are made. Nothing is drafted that the budget has
         no use for."""
+        if not self.drafts:
+            return reach
         end = request.prepared.length + request.rules.max_new_tokens
         return max(reach, min(reach + 1 + self.drafts, end, self.max_context))
