@@ -16,6 +16,7 @@ from ninfer_core.ops.contracts import (
     rounds,
     sampling,
     transfers,
+    verifying,
 )
 
 
@@ -81,6 +82,7 @@ class Ops:
 
     begin_round: rounds.BeginRound
     publish_round: rounds.PublishRound
+    settle_drafts: verifying.SettleDrafts
 
     gather_units: transfers.GatherUnits
     scatter_units: transfers.ScatterUnits

@@ -9,7 +9,8 @@ import torch
 from harness import Operands
 
 from ninfer_core.ops.contracts.values import Candidates, KvCache, PagedRows
-from ninfer_ops_triton import attention, drafting, kv
+from ninfer_core.ops.contracts.verifying import VerifiedRows, VerifyAnswer
+from ninfer_ops_triton import attention, drafting, kv, rounds
 
 META = Operands(device="meta")
 PAGES = 4096
@@ -57,11 +58,22 @@ def selected(sequences: int, steps: int, vocabulary: int, rank: int) -> None:
     drafting.draft_walk(Candidates(found.ids, found.values), hidden, anchors, *tables)
 
 
+def settled(count: int, width: int, block: bool) -> None:
+    rows = count * width
+    tokens, broken = META.empty(rows, dtype=I32), META.empty(rows, dtype=torch.bool)
+    columns = [META.empty(count, dtype=I32) for _ in range(5)]
+    given = VerifiedRows(META.empty(rows, dtype=I32), *columns)
+    answer = VerifyAnswer(*(META.empty(size, dtype=I32) for size in (rows, rows, count)))
+    rounds.settle_drafts(tokens, broken, given, answer, width - 1, block)
+
+
 LAUNCHES: dict[str, Callable[[], None]] = {
     "convolved": partial(convolved, 5120, 0),
     "convolved.out": partial(convolved, 2560, 1),
     "selected": partial(selected, 8, 15, 248_320, 256),
     "selected.one": partial(selected, 1, 7, 248_320, 256),
+    "settled": partial(settled, 8, 4, False),
+    "settled.block": partial(settled, 8, 16, True),
     "selected.demo": partial(selected, 1, 7, 512, 32),
 }
 for form in ELEMENTS:

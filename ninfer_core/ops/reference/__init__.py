@@ -27,6 +27,7 @@ from ninfer_core.ops.reference import (
     norm,
     rounds,
     transfers,
+    verifying,
 )
 from ninfer_core.ops.table import Ops
 
@@ -81,6 +82,7 @@ OPS = Ops(
     draft_walk=drafting.draft_walk,
     begin_round=rounds.begin_round,
     publish_round=rounds.publish_round,
+    settle_drafts=verifying.settle_drafts,
     gather_units=transfers.gather_units,
     scatter_units=transfers.scatter_units,
 )
