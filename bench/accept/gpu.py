@@ -1,10 +1,11 @@
 """Acceptance on a GPU, by stages; each writes OUT/STAGE.json and prints a table.
 
-Usage: python bench/accept/gpu.py --stage ops|model|speed|soak|gaps|contexts --out DIR
+Usage: python bench/accept/gpu.py --stage all|ops|model|speed|soak|gaps|contexts --out DIR
        [--device cuda:0] [--only STEP ...] [--tiny] [options of the stage]
 
-With ``--device cpu --tiny`` everything but the GPU itself can be tried anywhere. Exit status 1 when
-a step failed.
+``all`` is ops, model, speed and soak in processes of their own, whatever fails, within ``--limit``
+seconds. With ``--device cpu --tiny`` everything but the GPU itself can be tried anywhere. Exit
+status 1 when a step failed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from _stage import Stage
 
-STAGES = ("ops", "model", "speed", "soak", "gaps", "contexts")
+STAGES = ("all", "ops", "model", "speed", "soak", "gaps", "contexts")
 
 
 def arguments() -> argparse.Namespace:
@@ -44,6 +45,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
+    if asked.stage == "all":
+        return int(importlib.import_module("gpu_all").run(asked))
     stage = Stage(asked.stage, asked.out, asked.limit, frozenset(asked.only), vars(asked))
     importlib.import_module(f"gpu_{asked.stage}").steps(stage, asked)
     stage.write()

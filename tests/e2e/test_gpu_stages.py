@@ -64,3 +64,69 @@ def test_a_command_that_does_not_end_is_told_from_one_that_fails(accept_scripts)
     assert outcome_of([sys.executable, "-c", "print(3); exit(4)"], 60) == (4, "3\n")
     sleeps = "import time; print('began', flush=True); time.sleep(60)"
     assert outcome_of([sys.executable, "-c", sleeps], 2)[0] is None
+
+
+STUB = """
+import json, pathlib, sys, time
+options = sys.argv[1:]
+stage = options[options.index("--stage") + 1]
+out = pathlib.Path(options[options.index("--out") + 1])
+print("said", stage, flush=True)
+report = {"stage": stage, "steps": {"one": {"passed": stage != "bad", "rate": 7.0}}}
+(out / "report.json").write_text(json.dumps(report))
+if stage == "hangs":
+    time.sleep(60)
+sys.exit(3 if stage == "bad" else 0)
+"""
+
+
+@pytest.fixture
+def all_stages(accept_scripts, tmp_path, monkeypatch):
+    import gpu_all
+
+    stub = tmp_path / "stub.py"
+    stub.write_text(STUB)
+    monkeypatch.setattr(gpu_all, "GPU", stub)
+
+    def run(phases, limit):
+        from argparse import Namespace
+
+        made = [
+            (together, tuple(gpu_all.Part(name, ("--stage", name), 1.0) for name in names))
+            for together, names in phases
+        ]
+        monkeypatch.setattr(gpu_all, "PHASES", tuple(made))
+        asked = Namespace(
+            out=tmp_path / "out", limit=limit, only=[], tiny=False, device="cpu", commit="", seed=0
+        )
+        code = gpu_all.run(asked)
+        return code, json.loads((tmp_path / "out" / "all.json").read_text())
+
+    return run
+
+
+def test_stages_beside_a_failing_one_are_all_in_one_file(all_stages, capsys) -> None:
+    code, report = all_stages([(True, ["good", "bad"]), (False, ["last"])], 60.0)
+    assert code == 1
+    assert not report["passed"]
+    assert {name: part["exit_code"] for name, part in report["parts"].items()} == {
+        "good": 0, "bad": 3, "last": 0,
+    }  # fmt: skip
+    assert report["parts"]["bad"]["output"].strip() == "said bad"
+    assert "output" not in report["parts"]["good"]
+    assert report["parts"]["last"]["report"]["steps"]["one"]["rate"] == 7.0
+    assert "bad " in capsys.readouterr().out
+
+
+def test_a_stage_that_hangs_is_ended_in_time_and_no_later_one_begins(all_stages) -> None:
+    code, report = all_stages([(False, ["hangs"]), (False, ["late"])], 10.0)
+    assert code == 1
+    assert report["parts"]["hangs"]["exit_code"] != 0
+    assert report["parts"]["hangs"]["report"]["stage"] == "hangs"
+    assert "said hangs" in report["parts"]["hangs"]["output"]
+    assert report["seconds"] < 9.0
+
+
+def test_all_stages_passed(all_stages) -> None:
+    code, report = all_stages([(True, ["a", "b"])], 60.0)
+    assert (code, report["passed"]) == (0, True)

@@ -1,0 +1,239 @@
+"""Stage `all`: the other stages in processes of their own, within one limit, into one file.
+
+What is timed runs alone, one part after another; what is only checked runs side by side. A part
+that fails, hangs or finds no time left costs the others nothing: OUT/all.json is written anew as
+parts go on, with the report of each, and the end of the output of those that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from _setting import conditions
+from _stage import Facts, gpu_conditions
+
+GPU = Path(__file__).with_name("gpu.py")
+POLL = 1.0
+TAIL = 3000
+SPARE = 8.0
+"""Seconds before the limit in which parts that still run are ended."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Options of ``gpu.py``, and about how many seconds it takes on an H200."""
+
+    name: str
+    options: tuple[str, ...]
+    expected: float
+
+
+def _speed(geometry: str, weights: str, only: str, expected: float) -> Part:
+    name = f"{only}, {geometry} {weights}"
+    options = ("--stage", "speed", "--geometry", geometry, "--weights", weights, "--batch", "1,8")
+    return Part(name, (*options, "--only", only), expected)
+
+
+CHECKED = (
+    Part("ops", ("--stage", "ops"), 250),
+    Part("answers", ("--stage", "model", "--only", "parity", "answers"), 210),
+    Part("invariance", ("--stage", "model", "--only", "invariance"), 180),
+    Part("soak", ("--stage", "soak"), 80),
+)
+DECODE = (
+    _speed("27b", "q4", "decode", 45),
+    _speed("27b", "fp8", "decode", 26),
+    _speed("27b", "bf16", "decode", 27),
+    _speed("9b", "bf16", "decode", 22),
+    _speed("4b", "bf16", "decode", 16),
+    _speed("0.8b", "bf16", "decode", 17),
+)
+LONG = (
+    _speed("0.8b", "bf16", "long", 20),
+    _speed("4b", "bf16", "long", 25),
+    _speed("9b", "bf16", "long", 30),
+    _speed("27b", "bf16", "long", 50),
+)
+PHASES: tuple[tuple[bool, tuple[Part, ...]], ...] = (
+    (False, DECODE),
+    (True, CHECKED),
+    (False, LONG),
+)
+"""Whether the parts run side by side, and the parts."""
+
+
+@dataclass
+class Running:
+    """A part's process, with its reports and output in a folder that does not outlive the stage."""
+
+    part: Part
+    process: subprocess.Popen[bytes]
+    folder: Path
+    log: IO[bytes]
+    begun: float
+    ended: float | None = None
+
+    @classmethod
+    def start(cls, part: Part, place: Path, asked: argparse.Namespace, left: float) -> Running:
+        folder = place / part.name.replace(" ", "_").replace(",", "")
+        folder.mkdir(parents=True)
+        log = (folder / "output.txt").open("w+b")
+        command = [sys.executable, str(GPU), *part.options, "--out", str(folder)]
+        command += ["--device", asked.device, "--commit", asked.commit, "--seed", str(asked.seed)]
+        command += ["--limit", str(max(1.0, left - SPARE)), *(["--tiny"] if asked.tiny else [])]
+        # A session of its own: what it started ends with it.
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        return cls(part, process, folder, log, time.monotonic())
+
+    def over(self) -> bool:
+        if self.ended is None and self.process.poll() is not None:
+            self.ended = time.monotonic()
+        return self.ended is not None
+
+    def end(self) -> None:
+        """With all that it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(3)
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self.over()
+
+    def facts(self) -> Facts:
+        reports = [
+            json.loads(path.read_text(encoding="utf-8")) for path in self.folder.glob("*.json")
+        ]
+        code = self.process.poll()
+        seconds = (self.ended or time.monotonic()) - self.begun
+        found: Facts = {"exit_code": code, "seconds": round(seconds, 1), "report": None}
+        if reports:
+            found["report"] = reports[0]
+        found["passed"] = None if code is None else code == 0
+        if code != 0:
+            found["output"] = self._tail()
+        return found
+
+    def _tail(self) -> str:
+        self.log.flush()
+        return (self.folder / "output.txt").read_bytes()[-TAIL:].decode(errors="replace")
+
+
+@dataclass
+class Whole:
+    """All parts, and the file."""
+
+    asked: argparse.Namespace
+    place: Path
+    begun: float = field(default_factory=time.monotonic)
+    parts: dict[str, Facts] = field(default_factory=dict)
+    live: list[Running] = field(default_factory=list)
+
+    @property
+    def left(self) -> float:
+        return float(self.asked.limit) - (time.monotonic() - self.begun)
+
+    def phase(self, together: bool, parts: list[Part]) -> None:
+        for part in parts:
+            if self.left < min(part.expected, float(self.asked.limit)) * 0.7:
+                self.parts[part.name] = {"passed": None, "not_run": "no time left"}
+                self.say(f"{part.name}: not run, {self.left:.0f} s are left")
+                continue
+            self.say(part.name)
+            self.live.append(Running.start(part, self.place, self.asked, self.left))
+            if not together:
+                self.wait()
+        self.wait()
+        self.write()
+
+    def wait(self) -> None:
+        """Until all that run have ended, or have to."""
+        while self.live:
+            for running in [one for one in self.live if one.over()]:
+                self._ended(running)
+            if self.left < SPARE:
+                for running in list(self.live):
+                    running.end()
+                    self._ended(running)
+            self.write()
+            if self.live:
+                time.sleep(POLL)
+
+    def _ended(self, running: Running) -> None:
+        self.live.remove(running)
+        self.parts[running.part.name] = found = running.facts()
+        running.log.close()
+        self.say(f"{running.part.name}: exit code {found['exit_code']}, {found['seconds']} s")
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.begun:6.1f} s] {text}", flush=True)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.parts) and all(facts["passed"] for facts in self.parts.values())
+
+    def write(self) -> None:
+        """Beside the file first: who looks at it, or ends us, finds a whole one."""
+        parts = self.parts | {one.part.name: one.facts() for one in self.live}
+        report = {
+            "stage": "all",
+            "passed": self.passed and not self.live,
+            "conditions": conditions() | self.asked.conditions,
+            "seconds": round(time.monotonic() - self.begun, 1),
+            "parts": parts,
+        }
+        target = self.asked.out / "all.json"
+        beside = target.with_suffix(".part")
+        beside.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
+        beside.replace(target)
+
+    def table(self) -> None:
+        print(f"\nall: {'passed' if self.passed else 'NOT passed'}")
+        for name, facts in self.parts.items():
+            steps = (facts.get("report") or {}).get("steps", {})
+            bad = [step for step, found in steps.items() if found.get("passed") is False]
+            late = [step for step, found in steps.items() if "not_run" in found]
+            said = facts.get("not_run") or f"{facts['seconds']} s"
+            print(f"  {name:20} {said}; {len(steps)} steps", end="")
+            print(f"; failed: {bad}" if bad else "", f"; not run: {late}" if late else "")
+            for found in steps.values():
+                shown = {key: found[key] for key in FIGURES if key in found}
+                if shown:
+                    print(f"      {shown}")
+        sys.stdout.flush()
+
+
+FIGURES = (
+    "rate", "share 1", "share 8", "host 1", "host 8", "prefill", "prefill far", "share far",
+)  # fmt: skip
+"""Of steps of ``speed``, what the table shows."""
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Exit status: 0 when every part ran and passed."""
+    asked.out.mkdir(parents=True, exist_ok=True)
+    asked.conditions = gpu_conditions()
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Whole(asked, Path(folder))
+        for together, parts in PHASES:
+            wanted = [
+                part for part in parts
+                if not asked.only or any(text in part.name for text in asked.only)
+            ]  # fmt: skip
+            whole.phase(together, wanted)
+        whole.table()
+    return 0 if whole.passed else 1
