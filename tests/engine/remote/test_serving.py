@@ -44,7 +44,9 @@ def served():
 
 
 def post(url, **fields):
-    body = json.dumps({"prompt": [7, 9, 11], "ignore_eos": True, "max_tokens": 3000} | fields).encode()
+    body = json.dumps(
+        {"prompt": [7, 9, 11], "ignore_eos": True, "max_tokens": 3000} | fields
+    ).encode()
     headers = {"content-type": "application/json"}
     return urllib.request.Request(f"{url}/v1/completions", body, headers)
 
