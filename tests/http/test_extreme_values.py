@@ -12,6 +12,8 @@ BODIES = {
     "/v1/responses": {"input": "Sort: 9, 2, 5"},
 }
 CHAT, TEXT, MESSAGES, RESPONSES = BODIES
+NEARLY_FULL = {"prompt": [5] * 1020}
+"""Text completions do not end by themselves."""
 COUNTS = {
     CHAT: [
         "max_tokens",
@@ -52,7 +54,7 @@ def alive(demo):
 @pytest.mark.parametrize("asked", [1 << 31, (1 << 31) - 1024, 1 << 63, 1 << 70])
 def test_more_least_tokens_than_the_context_holds_are_clamped_and_said(alive, asked):
     """An engine that counts in int32 never sees them."""
-    reply = alive.post(TEXT, prompt=[5] * 1020, min_tokens=asked, max_tokens=1 << 70)
+    reply = alive.post(TEXT, **NEARLY_FULL, min_tokens=asked, max_tokens=1 << 70)
     assert reply.status == 200
     assert f"min_tokens {asked} was clamped to 4" in reply.headers["x-ninfer-warning"]
     assert reply.json["choices"][0]["finish_reason"] == "length"
@@ -64,7 +66,8 @@ def test_more_least_tokens_than_the_context_holds_are_clamped_and_said(alive, as
 )
 def test_counts_at_the_ends_of_integers_are_answered_or_refused(alive, path, field):
     limit = "max_output_tokens" if path == RESPONSES else "max_tokens"
-    right = BODIES[path] | {limit: 3, "stop": ["a", "e", " "]}
+    lasts = path == TEXT and field == "max_tokens"
+    right = (NEARLY_FULL if lasts else BODIES[path]) | {limit: 3, "stop": ["a", "e", " "]}
     if path in (MESSAGES, RESPONSES):
         right.pop("stop")
     for value in ENDS:

@@ -27,13 +27,25 @@ def slow(prompt, options):
     return Reply.of("x" * 600, interval=0.05)
 
 
+class Held(tuple):
+    """Deltas that come once they may."""
+
+    may_come = threading.Event()
+
+    def __iter__(self):
+        self.may_come.wait(20)
+        return super().__iter__()
+
+
 def test_a_background_response_is_made_while_nobody_waits(server, eventually):
-    server.engine.script = lambda prompt, options: Reply.of("done", interval=0.05)
+    held = Held(Reply.of("done").deltas)
+    server.engine.script = lambda prompt, options: Reply(deltas=held)
     client = server.client()
     queued = create(server, background=True)
     assert (queued.status, queued.output, queued.background) == ("queued", [], True)
     with pytest.raises(openai.BadRequestError, match="still in progress"):
         create(server, previous_response_id=queued.id)
+    held.may_come.set()
     eventually(lambda: client.responses.retrieve(queued.id).status == "completed")
     done = client.responses.retrieve(queued.id)
     assert (done.output_text, done.usage.output_tokens) == ("done", 4)

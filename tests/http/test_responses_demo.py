@@ -110,7 +110,8 @@ def test_an_effort_that_the_template_does_not_read_is_refused_by_its_name(client
 
 
 def test_forms_and_demanded_calls_are_kept(client):
-    done = create(client, input=SUM, text={"format": {"type": "json_object"}}, temperature=1.5)
+    form = {"format": {"type": "json_object"}}
+    done = create(client, input=SUM, text=form, temperature=1.5, max_output_tokens=64)
     assert done.status == "incomplete" or isinstance(json.loads(done.output_text), dict)
     for fields in (
         {"tools": [WEATHER], "tool_choice": "required"},

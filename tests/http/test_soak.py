@@ -1,4 +1,4 @@
-"""A share of `bench/accept/http_soak.py`: many clients that come and go, for half a minute."""
+"""A share of `bench/accept/http_soak.py`: many clients that come and go, for a quarter of a minute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(monkeypatch):
 @pytest.mark.slow
 def test_nothing_is_lost_or_doubled_or_kept(script):
     with script.served(*script.START) as server:
-        tally = asyncio.run(script.soak(server, 64, 30.0, 1))
+        tally = asyncio.run(script.soak(server, 64, 15.0, 1))
         script.returned(server, tally)
     assert tally.wrong == []
     assert tally.most_running == script.PLACES
