@@ -1,4 +1,4 @@
-"""A share of `bench/accept/http_soak.py`: many clients that come and go, for a quarter of a minute."""
+"""A share of `bench/accept/http_soak.py`: clients that come and go, for a quarter of a minute."""
 
 from __future__ import annotations
 
