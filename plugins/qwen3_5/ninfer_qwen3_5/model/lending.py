@@ -33,7 +33,6 @@ class LentPlace:
     """Rows of a call of the drafter (contract: ``DraftPlace``)."""
 
     placement: Placement
-    columns: Tensor
     linear: Callable[[Tensor, WeightMatrix], Tensor]
 
     @property
@@ -41,18 +40,22 @@ class LentPlace:
         return self.placement.rows
 
     @property
+    def columns(self) -> Tensor:
+        return columns_of(self.placement.rows)
+
+    @property
     def kv_slots(self) -> Tensor:
         return self.placement.kv_slots
 
     @staticmethod
     def of_chunk(ops: Ops, placement: Placement) -> LentPlace:
-        return LentPlace(placement, columns_of(placement.rows), ops.linear_prefill)
+        return LentPlace(placement, ops.linear_prefill)
 
     @staticmethod
     def of_rows(ops: Ops, placement: Placement, first: int = 0) -> LentPlace:
         """``first`` is the first column that rows of the decode route see."""
         rows = replace(placement.rows, first=first)
-        return LentPlace(replace(placement, rows=rows), columns_of(rows), ops.linear_decode)
+        return LentPlace(replace(placement, rows=rows), ops.linear_decode)
 
 
 def columns_of(rows: PagedRows) -> Tensor:

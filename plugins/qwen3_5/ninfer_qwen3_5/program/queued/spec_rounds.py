@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, SamplingRows, TokenMasks
+from ninfer_core.ops.contracts.verifying import SettledRows, VerifiedRows, VerifyAnswer
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
-from ninfer_qwen3_5.program.drafting import Drafter, Seen, live_rows
+from ninfer_qwen3_5.program.drafting import Drafter, Seen
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
@@ -148,18 +149,16 @@ class SpecRounds:
         return Ran(model.logits(stream), seen, place, slots)
 
     def _finish(self, rows: SpecRows, count: int, ran: Ran, part: Part) -> None:
-        width = ran.place.rows.width
         tokens, broken = self._draw(rows, count, ran.logits, part)
-        drafts = rows.ids.view(count, width)[:, 1:]
-        drawn = tokens.view(count, width)
-        same = (drawn[:, :-1] == drafts) & (self._columns[1:width] < rows.live.unsqueeze(1))
-        accepted = same.int().cumprod(1).sum(1).int()
-        for target, made in zip(
-            self._inputs.answers(count, width),
-            (tokens, broken.int(), accepted, self._propose(rows, count, ran, drawn, accepted)),
-            strict=True,
-        ):
-            target.copy_(made.flatten())
+        *answer, drafts = self._inputs.answers(count, ran.place.rows.width)
+        verified = VerifiedRows(
+            rows.ids, rows.starts, rows.live, rows.deltas, rows.remaining, rows.most
+        )
+        drafter = self._drafter
+        settled = self._model.ops.settle_drafts(
+            tokens, broken, verified, VerifyAnswer(*answer), drafter.tokens, drafter.block
+        )
+        drafts.copy_(self._propose(rows, ran, settled).flatten())
 
     def _draw(
         self, rows: SpecRows, count: int, logits: Tensor, part: Part
@@ -185,27 +184,16 @@ class SpecRounds:
         tokens = model.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
         return tokens, model.ops.nonfinite_rows(logits, model.addressable)
 
-    def _propose(
-        self, rows: SpecRows, count: int, ran: Ran, drawn: Tensor, accepted: Tensor
-    ) -> Tensor:
+    def _propose(self, rows: SpecRows, ran: Ran, settled: SettledRows) -> Tensor:
         """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where there
-        is no use for a draft nothing is stored for it. A round one row wide makes none."""
-        at, width = accepted.long(), ran.place.rows.width
+        is no use for a draft nothing is stored for it."""
         drafter, hidden = self._drafter, ran.seen.hidden
         drafter.after_rows(rows.ids, ran.seen, ran.place, ran.slots)
-        if width == 1:
-            return drawn[:, 1:]
-        ids = drawn.gather(1, at.unsqueeze(1)).flatten()
         if hidden is not None:
-            index = at.view(-1, 1, 1).expand(-1, 1, hidden.shape[1])
-            hidden = hidden.view(count, width, -1).gather(1, index).squeeze(1)
-        starts, left = rows.starts + accepted + 1, rows.remaining - accepted - 2
-        wanted = left.minimum(rows.most).clamp(0, drafter.tokens)
-        columns = []
-        for place, (first, wide) in enumerate(drafter.widths(drafter.tokens)):
-            live = live_rows(wanted, place, block=drafter.block)
-            tables = ran.place.rows.block_tables
-            paged = PagedRows(tables, rows.lanes, starts + first, live, wide)
-            at_columns = (paged.starts + rows.deltas).unsqueeze(1) + self._columns[:wide]
-            columns.append((paged, at_columns.flatten().expand(3, -1).contiguous()))
-        return drafter.propose(ids, hidden, columns).drafts
+            hidden = hidden.index_select(0, settled.last)
+        tables, columns = ran.place.rows.block_tables, []
+        for place, (_, wide) in enumerate(drafter.widths(drafter.tokens)):
+            starts, live = settled.starts[place], settled.live[place]
+            paged = PagedRows(tables, rows.lanes, starts, live, wide)
+            columns.append((paged, settled.positions[place]))
+        return drafter.propose(settled.tokens, hidden, columns).drafts
