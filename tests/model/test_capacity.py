@@ -10,6 +10,7 @@ import torch
 
 from ninfer_core.artifact import open_artifact
 from ninfer_core.contract.instance import Budget
+from ninfer_core.contract.speculation import CacheShape
 from ninfer_core.device.base import MemoryFacts
 from ninfer_core.device.cpu import open_device
 from ninfer_core.errors import UsageError
@@ -18,7 +19,8 @@ from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.text import load_text
 from ninfer_qwen3_5.program.kept_room import KeptRoom
-from ninfer_qwen3_5.program.layout import Layout, Numerics
+from ninfer_qwen3_5.program.drafting import DraftRoom
+from ninfer_qwen3_5.program.layout import Layout, Numerics, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
 
 BF16 = Numerics("bfloat16", "bf16")
@@ -231,3 +233,21 @@ def test_what_was_asked_for_is_given(plan) -> None:
     assert (layout.pages, layout.slots) == (50, 12 + 32)
     layout = plan(free=TOTAL, keep_checkpoints=True, extra_state_slots=0).layout
     assert (layout.pages, layout.slots) == (3 * 32, 12)
+
+
+def test_a_drafter_s_caches_count_with_their_own_heads(config) -> None:
+    room = DraftRoom((CacheShape(3, 64), CacheShape(1, 128)), rows=8, taps=2)
+    sizes, alone = state_sizes(config, BF16, room), state_sizes(config, BF16)
+    assert sizes.page - alone.page == 2 * 64 * (3 * 64 + 128) * 2
+    assert sizes.slot == alone.slot
+    int8 = Numerics("bfloat16", "int8")
+    grown = state_sizes(config, int8, room).page - state_sizes(config, int8).page
+    assert grown == 2 * 64 * (3 * (64 + 4) + (128 + 8))
+    kept = state_sizes(config, BF16, DraftRoom((CacheShape(2, 32),), 4, hidden=True))
+    assert kept.slot == alone.slot + 2 * config.hidden_size
+
+
+def test_heads_that_the_cache_format_cannot_hold_are_refused(config) -> None:
+    room = DraftRoom((CacheShape(2, 96),), rows=8)
+    with pytest.raises(UsageError, match="multiples of 64; the drafter's have 96"):
+        state_sizes(config, Numerics("bfloat16", "int8"), room)

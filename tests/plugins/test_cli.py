@@ -130,7 +130,7 @@ def test_plugins_table_gives_reason_and_mend(ninfer, site):
     assert "pip install --force-reinstall their-bad" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["spec_dflash", "vision"])
+@pytest.mark.parametrize("name", ["vision"])
 def test_descriptor_only_plugins_are_refused_when_requested(ninfer, name):
     done = ninfer("env", "--plugin", name)
     assert done.returncode == 2

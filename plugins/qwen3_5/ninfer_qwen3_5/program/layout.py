@@ -218,7 +218,9 @@ class StateSizes:
 
 
 def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DRAFTS) -> StateSizes:
-    """By formula, before anything is allocated."""
+    """By formula, before anything is allocated. Raises UsageError for a drafter's heads that the
+    cache format cannot hold."""
+    _check_heads(numerics, draft)
     full = sum(kind == FULL_ATTENTION for kind in config.layer_types)
     hidden = config.hidden_size * _itemsize(numerics.activation) if draft.hidden else 0
     caches = [*[own_cache(config)] * full, *draft.caches]
@@ -232,6 +234,17 @@ def state_sizes(config: TextConfig, numerics: Numerics, draft: DraftRoom = NO_DR
 def own_cache(config: TextConfig) -> CacheShape:
     """The caches of the target's own layers."""
     return CacheShape(config.num_key_value_heads, config.head_dim)
+
+
+def _check_heads(numerics: Numerics, draft: DraftRoom) -> None:
+    group = KV_ELEMENTS[numerics.kv_format].group
+    for cache in draft.caches:
+        if group > 0 and cache.head_size % group:
+            raise UsageError(
+                f"kv_format {numerics.kv_format} takes heads of multiples of {group}; the "
+                f"drafter's have {cache.head_size}",
+                hint="give --kv-dtype bf16 or fp8, or leave it out",
+            )
 
 
 def cache_bytes(cache: CacheShape, numerics: Numerics) -> int:
