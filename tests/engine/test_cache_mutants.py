@@ -111,7 +111,13 @@ def a_capture_beside_another_transaction(patch: Patch) -> None:
 
 @mutant("while a bind reads it")
 def a_source_without_its_lease(patch: Patch) -> None:
-    patch.setattr(ResourceManager, "lease", lambda self, source: None)
+    real = ResourceManager.lease
+
+    def lease(self, source):
+        real(self, source)
+        self.reclaimer.leased = None
+
+    patch.setattr(ResourceManager, "lease", lease)
 
 
 @mutant("takes no part reused something|reused from nobody")
