@@ -172,10 +172,13 @@ def run(engine: EngineLike, wanted: Iterable[Case], *, width: int = 8) -> dict[s
     wrong: list[Any] = []
     reasons: Counter[str] = Counter()
     wave: list[tuple[Case, Any]] = []
+    drafts: Counter[str] = Counter()
 
     def settle() -> None:
         for case, handle in wave:
-            outcome = _judge(case, list(handle))
+            events = list(handle)
+            outcome = _judge(case, events)
+            drafts.update(_drafts(events[-1]))
             outcomes[outcome if outcome in ("natural", "cut") else "wrong"] += 1
             if outcome not in ("natural", "cut"):
                 wrong.append({"outcome": outcome, "case": repr(case.what)})
@@ -190,7 +193,16 @@ def run(engine: EngineLike, wanted: Iterable[Case], *, width: int = 8) -> dict[s
         if len(wave) == width:
             settle()
     settle()
-    return {**outcomes, "reasons": dict(reasons.most_common(8)), "examples": wrong[:5]}
+    report = {**outcomes, "reasons": dict(reasons.most_common(8)), "examples": wrong[:5]}
+    return {**report, "drafts": dict(drafts)} if drafts else report
+
+
+def _drafts(last: Any) -> dict[str, int]:
+    """How many were made and taken, of a request that had any."""
+    if not isinstance(last, Finished) or not last.result.timings.drafted:
+        return {}
+    timings = last.result.timings
+    return {"drafted": sum(timings.drafted), "accepted": sum(timings.accepted)}
 
 
 def _judge(case: Case, events: list[Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 CACHE_BYTES = 256 << 20
 COLD_COMPILES = 2
 COMPILE_SECONDS = 3.5
-"""How long a request waits for its own compile; what was begun goes on, for whoever asks next."""
+"""How long a request waits for what it asks for itself, from the source on; what was begun goes on,
+for whoever asks next."""
 OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
 LOWERED = 64
@@ -86,7 +88,8 @@ class XGrammarCompiler:
     def compile(self, source: GrammarSource) -> CompiledGrammar:
         """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`."""
         framing, parts = json.loads(source.framing), json.loads(source.text)["parts"]
-        compiled = {name: self._part(part) for name, part in parts.items()}
+        started = time.monotonic()
+        compiled = {name: self._part(part, started) for name, part in parts.items()}
         stages = tuple(_stage(stage, compiled) for stage in framing["stages"])
         size = sum(size for _, size in compiled.values())
         framed = Framed(
@@ -122,8 +125,9 @@ class XGrammarCompiler:
                 self._library = _open_library(self._vocabulary)
             return self._library
 
-    def _part(self, part: dict[str, Any]) -> tuple[Any, int]:
-        key = _key(part)
+    def _part(self, part: dict[str, Any], started: float | None = None) -> tuple[Any, int]:
+        """``started``: when the whole request for it began, now if it is left out."""
+        key, started = _key(part), time.monotonic() if started is None else started
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
@@ -136,7 +140,7 @@ class XGrammarCompiler:
             self._begin(key, part, flight)
         seconds = COMPILE_SECONDS if _asked_for(part) else OWN_SECONDS
         try:
-            return flight.result(seconds)
+            return flight.result(max(0.0, started + seconds - time.monotonic()))
         except FutureTimeout:
             raise InvalidSchema(
                 f"{part.get('param', 'response_format')} takes longer than {seconds:g} "

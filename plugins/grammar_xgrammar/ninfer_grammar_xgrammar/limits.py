@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOWERING_SECONDS = 1.0
-"""For a source to become a grammar; ordinary ones take milliseconds."""
+LOWERING_SECONDS = 0.6
+"""Of work, for a source to become a grammar; ordinary ones take milliseconds."""
+WAITING_SECONDS = 1.4
+"""In all, with the time in which other threads and processes have the processor."""
 
 
 class TooLarge(Exception):
@@ -19,10 +21,13 @@ _TURN_SECONDS = 0.0005
 _PAUSE_SECONDS = 0.0002
 """A worker beside this thread needs the interpreter many times a round, and would wait a whole
 switching interval each time; so this thread lets go of it often, by itself."""
+_TURN_SHARE = 0.25
+"""On a busy machine a pause takes long; a turn takes at least this share of the last one."""
 
 
 class _Work(threading.local):
     deadline: float | None = None
+    most: float = 0.0
     turn: float = 0.0
 
 
@@ -30,13 +35,15 @@ _WORK = _Work()
 
 
 @contextmanager
-def limited(seconds: float = LOWERING_SECONDS) -> Iterator[None]:
-    """Within, :func:`check` raises TooLarge once ``seconds`` have passed."""
-    before, _WORK.deadline = _WORK.deadline, time.monotonic() + seconds
+def limited() -> Iterator[None]:
+    """Within, :func:`check` raises TooLarge once the time is up."""
+    before = _WORK.deadline, _WORK.most
+    _WORK.deadline = time.monotonic() + WAITING_SECONDS
+    _WORK.most = time.thread_time() + LOWERING_SECONDS
     try:
         yield
     finally:
-        _WORK.deadline = before
+        _WORK.deadline, _WORK.most = before
 
 
 def check() -> None:
@@ -44,8 +51,10 @@ def check() -> None:
     if _WORK.deadline is None:
         return
     now = time.monotonic()
-    if now > _WORK.deadline:
+    if now < _WORK.turn:
+        return
+    if now > _WORK.deadline or time.thread_time() > _WORK.most:
         raise TooLarge(f"it is not worked out within {LOWERING_SECONDS:g} seconds")
-    if now > _WORK.turn + _TURN_SECONDS:
-        time.sleep(_PAUSE_SECONDS)
-        _WORK.turn = time.monotonic()
+    time.sleep(_PAUSE_SECONDS)
+    back = time.monotonic()
+    _WORK.turn = back + max(_TURN_SECONDS, _TURN_SHARE * (back - now))

@@ -43,6 +43,7 @@ class Emitter:
         self._rules: dict[Conj, Ref] = {}
         self._strings: dict[Str, Node] = {}
         self._pending: list[Callable[[], None]] = []
+        self._at: Conj = ROOT
 
     def value(self, conj: Conj) -> Ref:
         conj = tuple(n for n in conj if self.lowering.node(n) is not ANY_TERMS)
@@ -57,7 +58,7 @@ class Emitter:
     def rule(self, prefix: str, body: Callable[[], Node]) -> Ref:
         """A rule whose ``body`` is worked out later: no call nests as deep as the schema then."""
         ref = self.grammar.add(prefix, NO_TEXT)
-        self._pending.append(partial(self._fill, ref.name, body))
+        self._pending.append(partial(self._fill, ref.name, body, self._at))
         return ref
 
     def drain(self) -> None:
@@ -66,10 +67,16 @@ class Emitter:
             limits.check()
             self._pending.pop()()
 
-    def _fill(self, name: str, body: Callable[[], Node]) -> None:
-        self.grammar.rules[name] = body()
+    def _fill(self, name: str, body: Callable[[], Node], at: Conj) -> None:
+        """``at``: where the schema says what the rule says."""
+        self._at = at
+        try:
+            self.grammar.rules[name] = body()
+        except RegexError as error:
+            self.fail("unsupported", self._at, f"has a pattern that cannot be enforced: {error}")
 
     def _alternatives(self, conj: Conj) -> Node:
+        self._at = conj
         return alt(*(self.term(term, conj) for term in self.lowering.conj(conj)))
 
     def never(self, conj: Conj) -> bool:
@@ -81,14 +88,11 @@ class Emitter:
             return texts.literal(term.value)
         if isinstance(term, Num):
             return texts.number(term)
-        try:
-            if isinstance(term, Str):
-                return self.string(term)
-            if isinstance(term, Arr):
-                return arrays.array(self, term)
-            return objects.obj(self, term)
-        except RegexError as error:
-            self.fail("unsupported", conj, f"has a pattern that cannot be enforced: {error}")
+        if isinstance(term, Str):
+            return self.string(term)
+        if isinstance(term, Arr):
+            return arrays.array(self, term)
+        return objects.obj(self, term)
 
     def string(self, term: Str) -> Node:
         if term == Str():

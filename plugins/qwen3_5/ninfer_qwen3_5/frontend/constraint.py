@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from ninfer_core.contract.errors import InvalidRequest, Unsupported
+from ninfer_core.contract.errors import InvalidRequest, InvalidSchema, Unsupported
 from ninfer_core.contract.events import Channel
 from ninfer_core.contract.frontend import GrammarSource
 from ninfer_core.contract.grammar import GrammarCompiler
@@ -115,7 +115,7 @@ def _source(
     if prefix and content is not None and starts_in is Channel.CONTENT:
         framing["prefix"] = prefix
     kind = "tools" if content is None else prompt.response_format.kind
-    text, frame = _dumps({"parts": parts}), _dumps(framing)
+    text, frame = _written(prompt, {"parts": parts}), _dumps(framing)
     key = hashlib.sha256("\0".join((kind, text, frame)).encode()).digest()
     return GrammarSource(kind, text, frame, key)
 
@@ -140,6 +140,17 @@ def _content(wanted: ResponseFormat) -> dict[str, Any] | None:
             return {"kind": "regex", "pattern": wanted.value, "param": param}
         case "choice":
             return {"kind": "choice", "values": list(wanted.value), "param": param}
+
+
+def _written(prompt: PromptInput, parts: Any) -> str:
+    """Raises InvalidSchema for what is not JSON, or nested too deeply to be written as such."""
+    try:
+        return _dumps(parts)
+    except (RecursionError, TypeError, ValueError) as error:
+        deep = isinstance(error, RecursionError)
+        why = "is nested too deeply" if deep else f"is no JSON: {error}"
+        field = "tools" if prompt.response_format.kind == "text" else "response_format"
+        raise InvalidSchema(f"{field} {why}", param=field) from None
 
 
 def _dumps(value: Any) -> str:
