@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import unicodedata
 
 import pytest
@@ -10,7 +12,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from ninfer_core.errors import NinferError
 from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
-from ninfer_qwen3_5.frontend.tokenizer import TextTokenizer
+from ninfer_qwen3_5.frontend.tokenizer import LONG_CHARS, TextTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +129,26 @@ def test_the_text_of_a_token_is_that_of_its_whole_characters(frontend) -> None:
         except UnicodeDecodeError:
             expected = None
         assert tokenizer.text_of(token) == expected == tokenizer.text_of(token)
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "the fox <think> é\u0301 日本 " * 2000])
+def test_a_long_text_has_the_tokens_that_the_library_gives_it(tokenizer, raw_tokenizer, text):
+    assert len(text) > LONG_CHARS
+    expected = raw_tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.encode(text) == expected.ids
+    assert tokenizer.encode_with_offsets(text) == (expected.ids, expected.offsets)
+    assert b"".join(map(tokenizer.bytes_of, tokenizer.encode_plain(text))).decode() == (
+        unicodedata.normalize("NFC", text)
+    )
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_with_offsets", "encode_plain"])
+def test_other_threads_run_while_a_long_word_is_read(tokenizer, method):
+    tokenizer.encode_plain("a")
+    reading = threading.Thread(target=getattr(tokenizer, method), args=("x" * 400_000,))
+    turns = 0
+    reading.start()
+    while reading.is_alive():
+        turns += 1
+        time.sleep(0.0002)
+    assert turns > 10

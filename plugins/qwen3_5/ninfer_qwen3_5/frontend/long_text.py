@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ninfer_qwen3_5.frontend.tokenizer import Encoded, TextTokenizer
 
-PIECE_CHARS = 1 << 16
-LARGEST_PIECE_CHARS = 1 << 20
+PIECE_CHARS = 1 << 14
+LARGEST_PIECE_CHARS = 1 << 16
+"""Looking for a place to part holds up every other thread, for longer the larger the piece is."""
 HARD_CUT_SLACK = 64
+_PLACE = re.compile(r"[^\W\d_][ \n]")
+"""Finds every letter before a space or a line break, and little else."""
 
 
 class Limited(NamedTuple):
@@ -73,6 +77,8 @@ def _boundary(tokenizer: TextTokenizer, text: str, start: int, end: int) -> int 
     token spans such a place, no character composes across it, and the last two pretokens, which
     the text after the window may still change, are left out.
     """
+    if _PLACE.search(text, start, end) is None:
+        return None
     for pretoken_end in reversed(tokenizer.pretoken_ends(text[start:end])[:-2]):
         place = start + pretoken_end
         if text[place - 1].isalpha() and text[place] in " \n":

@@ -14,6 +14,9 @@ from ninfer_qwen3_5.frontend.byte_alphabet import decode_symbols
 from ninfer_qwen3_5.frontend.detokenizer import decode_step
 from ninfer_qwen3_5.frontend.errors import ResourceError
 
+LONG_CHARS = 1 << 13
+"""The library lets other threads run while it reads a batch, and while it reads one text it does
+not. For a longer text than this a batch of one is worth its cost."""
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 
 
@@ -54,15 +57,18 @@ class TextTokenizer:
         return len(self._bytes)
 
     def encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return _ids(self._tokenizer, text)
 
     def encode_with_offsets(self, text: str) -> Encoded:
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if len(text) <= LONG_CHARS:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        else:
+            (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
         return Encoded(list(encoding.ids), list(encoding.offsets))
 
     def encode_plain(self, text: str) -> list[int]:
         """Ids of ``text`` with the spellings of added tokens read as ordinary text."""
-        return list(self._without_added().encode(text, add_special_tokens=False).ids)
+        return _ids(self._without_added(), text)
 
     def pretoken_ends(self, text: str) -> list[int]:
         """Where the pieces end that byte pairs are merged within, as character positions."""
@@ -98,6 +104,13 @@ class TextTokenizer:
                 fields["added_tokens"] = []
                 self._plain = _load(json.dumps(fields).encode())
             return self._plain
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    if len(text) <= LONG_CHARS:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    return list(encoding.ids)
 
 
 def _load(data: bytes) -> Tokenizer:
