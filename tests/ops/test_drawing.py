@@ -63,6 +63,25 @@ def test_a_draw_is_its_three_ops(ops, operands, settings, counts):
     assert not drawn.broken.any()
 
 
+def test_rows_with_drafts_count_those_before_them(ops, operands, settings, counts):
+    """Draws of two sequences of three columns are those of processed rows."""
+    logits = operands.normal(6, V) * 0.1
+    lanes, positions = torch.tensor([2, 2, 2, 0, 0, 0]), int32(7, 8, 9, 30, 31, 32)
+    drafts = int32(5, 6, 7, -1).view(2, 2)
+    chosen = ({"temperature": 0.0, "presence": 3.0}, {}, {"temperature": 0.0, "frequency": 9.0})
+    logits[2, 5] = logits[1, 5] = logits[0, 5] = logits[3:, 7] = 2.5
+    counts.generated.zero_()
+    drawn = ops.draw_rows(
+        logits, V, settings(*chosen), counts, lanes, positions, DECODE, None, drafts
+    )
+    assert drawn.tokens[[0, 3]].tolist() == [5, 7]
+    assert not {5, 7} & set(drawn.tokens[[1, 2, 4, 5]].tolist())
+    rows = settings(chosen[2], chosen[0])
+    own = torch.tensor([2, 0])
+    processed = ops.process_logits(logits, rows, counts, own, positions, drafts)
+    assert torch.equal(drawn.tokens, ops.sample_tokens(processed, rows, positions, DECODE))
+
+
 def test_each_row_takes_the_settings_of_its_lane(ops, settings, counts):
     logits = torch.zeros(LANES, V)
     logits[:, 7] = 1.0

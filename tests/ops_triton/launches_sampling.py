@@ -70,6 +70,15 @@ def verify(sequences: int, width: int, drafted: bool) -> None:
     )  # fmt: skip
 
 
+def verify_draw(sequences: int, width: int, masked: bool) -> None:
+    rows = sequences * width
+    draws.draw_rows(
+        META.empty(rows, VOCABULARY), ADDRESSABLE, settings(LANES, 16, 4), counts(),
+        META.empty(rows, dtype=I64), META.empty(rows, dtype=I32), DrawPurpose.DECODE,
+        masks(rows) if masked else None, META.empty(sequences, width - 1, dtype=I32),
+    )  # fmt: skip
+
+
 def tiny(vocabulary: int) -> None:
     """One block, whose counts Triton takes for constants."""
     logits, where = META.empty(1, vocabulary), META.empty(1, dtype=I32)
@@ -105,6 +114,8 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "draw_plain": partial(draw, 3, 0, 0, False),
     "draw_one": partial(draw, 2, 1, 1, False),
     "verify": partial(verify, 8, 8, True),
+    "verify_draw": partial(verify_draw, 8, 4, True),
+    "verify_draw_one": partial(verify_draw, 1, 16, False),
     "prefill": partial(verify, 1, 1, False),
     "tiny": partial(tiny, 50),
     "numbers_1": partial(numbers, 1, 2),

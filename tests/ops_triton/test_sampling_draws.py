@@ -169,11 +169,11 @@ def counts(device, operands):
     return TokenCounts(operands.integers(3, 5, 300), operands.integers(2, 5, 300).bool())
 
 
-def whole_draw(logits, addressable, counts, lanes, where, masks=None):
-    device = logits.device
+def whole_draw(logits, addressable, counts, lanes, where, masks=None, drafts=None):
+    rows = settings(logits.device, *MIXED)
     with GuardedAllocations():
         return draws.draw_rows(
-            logits, addressable, settings(device, *MIXED), counts, lanes, where, DECODE, masks
+            logits, addressable, rows, counts, lanes, where, DECODE, masks, drafts
         )
 
 
@@ -192,6 +192,23 @@ def test_whole_draws_are_those_of_the_reference(device, operands, counts, cuts, 
     )  # fmt: skip
     assert torch.equal(drawn.tokens.cpu(), expected.tokens)
     assert not drawn.broken.any()
+
+
+def test_draws_of_verified_rows_count_the_drafts_before_them(device, operands, counts, blocks):
+    logits = operands.normal(6, 300, scale=0.2)
+    logits[:, 7], logits[:, 8] = 5.0, 4.9
+    lanes = torch.tensor([0, 0, 0, 2, 2, 2], device=device)
+    where = positions(device, 20, 21, 22, 30, 31, 32)
+    drafts = positions(device, 7, 8, 8, -1).view(2, 2)
+    drawn = whole_draw(logits, 300, counts, lanes, where, None, drafts)
+    host = TokenCounts(counts.generated.cpu(), counts.prompt.cpu())
+    expected = REFERENCE.draw_rows(
+        logits.cpu(), 300, settings(torch.device("cpu"), *MIXED), host, lanes.cpu(), where.cpu(),
+        DECODE, None, drafts.cpu(),
+    )  # fmt: skip
+    assert torch.equal(drawn.tokens.cpu(), expected.tokens)
+    without = whole_draw(logits, 300, counts, lanes, where)
+    assert not torch.equal(drawn.tokens[:3], without.tokens[:3])
 
 
 def test_rows_draw_alike_in_any_company(device, operands, counts, blocks):

@@ -103,11 +103,13 @@ class DrawRows(Protocol):
         positions: Tensor,
         purpose: DrawPurpose,
         masks: TokenMasks | None = None,
+        drafts: Tensor | None = None,
     ) -> Drawn:
         """NonfiniteRows, ProcessLogits and SampleTokens of T rows, one per sequence.
 
         ``settings`` has one entry per *lane*; row t uses entry ``lanes[t]`` (i64[T]). positions
-        i32[T] of the tokens being chosen.
+        i32[T] of the tokens being chosen. With drafts i32[B, W - 1] rows are W of each of B
+        sequences, as in ProcessLogits, and lanes are equal in each W of them.
         """
         ...
 

@@ -33,9 +33,11 @@ def draw_rows(
     positions: Tensor,
     purpose: DrawPurpose,
     masks: TokenMasks | None = None,
+    drafts: Tensor | None = None,
 ) -> Drawn:
-    rows = rows_of_lanes(settings, lanes)
-    processed = process_logits(logits, rows, counts, lanes, positions, None, masks)
+    own = lanes if drafts is None else lanes[:: drafts.shape[1] + 1]
+    rows = rows_of_lanes(settings, own)
+    processed = process_logits(logits, rows, counts, own, positions, drafts, masks)
     tokens = sample_tokens(processed, rows, positions, purpose)
     broken = nonfinite_rows(logits, addressable)
     return Drawn(tokens.masked_fill(broken, 0), broken)

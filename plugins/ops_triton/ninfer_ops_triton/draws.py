@@ -100,12 +100,13 @@ def draw_rows(
     positions: Tensor,
     purpose: DrawPurpose,
     masks: TokenMasks | None = None,
+    drafts: Tensor | None = None,
 ) -> Drawn:
     """Ids from ``addressable`` on are never drawn, whatever their logits."""
     check_logits(logits)
     scratch = Scratch.empty(logits, cdiv(addressable, BLOCK), copies=True)
     process_into(
-        logits, scratch.processed, settings, counts, lanes, lanes, positions, None, masks,
+        logits, scratch.processed, settings, counts, lanes, lanes, positions, drafts, masks,
         addressable=addressable, scratch=scratch,
     )  # fmt: skip
     return draw_processed(logits, addressable, scratch, settings, lanes, positions, purpose)

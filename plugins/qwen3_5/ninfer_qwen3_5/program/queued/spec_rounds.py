@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, SamplingRows, TokenMasks
+from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, TokenMasks
 from ninfer_core.ops.contracts.verifying import SettledRows, VerifiedRows, VerifyAnswer
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
@@ -168,21 +168,25 @@ class SpecRounds:
         if part is Part.GREEDY:
             drawn = model.ops.argmax_rows(logits, model.addressable)
             return drawn.tokens, drawn.broken
-        at = rows.lanes.long()
-        settings = SamplingRows(
-            *(getattr(lanes.settings, f.name).index_select(0, at) for f in fields(SamplingRows))
-        )
+        at = rows.lanes.long().unsqueeze(1).expand(-1, width).flatten()
         positions = (rows.starts.unsqueeze(1) + (1 + self._columns[:width])).flatten()
         masks = None
         if part is Part.FINISH:
             taken = count * width
             masks = TokenMasks(self._masks.words[:taken], self._masks.active[:taken])
         drafts = rows.ids.view(count, width)[:, 1:].contiguous()
-        processed = model.ops.process_logits(
-            logits, settings, lanes.counts, at, positions, drafts, masks
+        drawn = model.ops.draw_rows(
+            logits,
+            model.addressable,
+            lanes.settings,
+            lanes.counts,
+            at,
+            positions,
+            DrawPurpose.DECODE,
+            masks,
+            drafts,
         )
-        tokens = model.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
-        return tokens, model.ops.nonfinite_rows(logits, model.addressable)
+        return drawn.tokens, drawn.broken
 
     def _propose(self, rows: SpecRows, ran: Ran, settled: SettledRows) -> Tensor:
         """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where there
