@@ -16,6 +16,9 @@ from ninfer_core.engine.metrics import Metrics
 WINDOW = 32
 """Checkpoints among which the policy chooses: the search for room does not grow with the cache."""
 
+LOOKS = 4 * WINDOW
+"""Checkpoints that are looked at for them, once there is one."""
+
 _ATTEMPTS = 4
 """Rounds of making room on the host for one demotion."""
 
@@ -203,7 +206,8 @@ class Reclaimer:
                 found[entry] = actions
             else:
                 passed.append(entry.ref)
-            if len(found) == WINDOW:
+            looked = len(found) + len(passed)
+            if len(found) == WINDOW or (found and looked >= LOOKS):
                 break
         for ref in passed if found else ():
             self._catalogue.put_off(ref)

@@ -74,3 +74,29 @@ def test_points_that_free_room_only_together_make_way(build_case, host_bytes, le
         engine.submit(marked, GenerationOptions(max_new_tokens=1, ignore_eos=True)).result(60.0)
         assert engine.stats().checkpoints == 3
         assert len(engine.submit(other, whole).result(60.0).token_ids) == 192 - length
+
+
+@pytest.mark.parametrize("host_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("units", ["eager", "late"])
+def test_they_make_way_beside_a_resident_that_stays(build_case, units, host_bytes) -> None:
+    """Two pages of five are held by three points together, a third by a stream."""
+    points = [(at, RestoreKind.EXPLICIT.value) for at in (70, 75, 80)]
+    marked = PromptInput(
+        token_ids=[(5 * i) % 300 + 3 for i in range(100)],
+        chat=ChatOptions(template_kwargs={"points": points}),
+    )
+    other = PromptInput(token_ids=[(7 * i) % 300 + 3 for i in range(140)])
+    sizes = {**SIZES, "max_concurrency": 2, "kv_tokens": 320, "host_bytes": host_bytes}
+    with engine_over(build_case("tied").model, units, ReusePolicy(), **sizes) as (engine, program):
+        engine.submit(marked, GenerationOptions(max_new_tokens=1, ignore_eos=True)).result(60.0)
+        assert engine.stats().checkpoints == 3
+        short = GenerationOptions(max_new_tokens=60, ignore_eos=True)
+        stream = engine.submit(PromptInput(token_ids=[4, 5, 6]), short)
+        stream.next_event(60.0)
+        few = GenerationOptions(max_new_tokens=4, ignore_eos=True)
+        assert len(engine.submit(other, few).result(60.0).token_ids) == 4
+        assert engine.stats().running == 1, "it waited for the stream to end"
+        assert len(stream.result(60.0).token_ids) == 60
+        stats = engine.stats()
+        assert (stats.pauses, stats.reclaimed) == (0, 3)
+        engine._lifecycle.ask(program.check)

@@ -238,9 +238,11 @@ class Checkpoints:
 
     def _recovery(self, kept: Checkpoint) -> int:
         """The deepest frontier on the same path at which another one stands."""
-        shorter = (
-            other.frontier
-            for other in self._table.values()
-            if other is not kept and other.usable and other.prefix.begins_prefix(kept.prefix)
-        )
-        return max(shorter, default=0)
+        deepest, tokens = 0, kept.prefix.token_ids
+        for other in self._table.values():
+            at = other.frontier
+            # Whole prefixes are compared only where their last tokens are alike.
+            if deepest < at <= kept.frontier and tokens[at - 1] == other.prefix.token_ids[-1]:
+                same = other is not kept and other.prefix.begins_prefix(kept.prefix)
+                deepest = at if same and other.usable else deepest
+        return deepest
