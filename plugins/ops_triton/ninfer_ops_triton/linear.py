@@ -140,7 +140,7 @@ def product(
         EPILOGUE=epilogue, BLOCK_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, HOLD=tile.hold, EVEN_K=x.shape[1] % tile.block_k == 0,
-        ONE=kind != "bf16" and x.shape[0] == 1,
+        ALONE=x.shape[0] == 1,
         PAIRS=out_rows % 2 == 0, **limits,
     )  # fmt: skip
     return out

@@ -16,13 +16,13 @@ import triton.language as tl
 
 from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents, wide
 from ninfer_ops_triton.kernels.packed import packed_products, pair_rows
+from ninfer_ops_triton.kernels.squares import inverse_rms, read_squares, sum_halves
 from ninfer_ops_triton.kernels.steps import (
     across_rows,
     activations,
     as_columns,
     as_rows,
     chain_dot,
-    down_columns,
     folded,
     group_columns,
     kept,
@@ -69,7 +69,7 @@ def product_kernel(
     EARLY: tl.constexpr,
     HOLD: tl.constexpr,
     EVEN_K: tl.constexpr,
-    ONE: tl.constexpr,
+    ALONE: tl.constexpr,  # whether T is 1
     PAIRS: tl.constexpr,  # whether two rows of the up half lie as a pair (Q4)
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
@@ -100,26 +100,27 @@ def product_kernel(
         if GATED:
             _ask_ahead(codes, out_rows + block * BLOCK_R, stored_rows, row_bytes, first, BLOCK_R,
                        TOGETHER, STEP, AHEAD)  # fmt: skip
-    # Sums of squares of a long row take many registers: not beside weights that are decoded.
-    FIRST: tl.constexpr = NORM and FORMAT == "bf16"
+    # Read ahead of the loop where that takes few registers, to be added up behind it: before, the
+    # loop's loads would wait for that.
+    FIRST: tl.constexpr = NORM and PARTS * (1 if ALONE else N) <= 2048
     if FORMAT == "q4":
-        acc, up = packed_products(
-            x, codes, scales, block * BLOCK_R, out_rows, n, T, quads, row_bytes, row_groups,
-            stored_rows, start, stop, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ONE,
-            PAIRS, INTERPRET, PDL,
+        acc, up, sums = packed_products(
+            x, codes, scales, squares, block * BLOCK_R, out_rows, n, T, quads, row_bytes,
+            row_groups, stored_rows, parts, start, stop, FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G,
+            N, STAGES, EARLY, EVEN_K, ALONE, PAIRS, INTERPRET, PDL,
         )  # fmt: skip
-        inverse = wide(n)
     else:
-        acc, up, inverse = _plain_products(
-            x, codes, squares, read, out_rows, n, T, columns, parts, eps,
-            start, stop, FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K,
-            ONE, INTERPRET, PDL,
+        acc, up, sums = _plain_products(
+            x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, FIRST, PARTS,
+            GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ALONE, INTERPRET, PDL,
         )  # fmt: skip
     if HOLD:
         release_dependents(PDL)
+    inverse = wide(n)
     if SPLIT == 1:
-        if NORM and not FIRST:
-            inverse = _inverse_rms_in_parts(squares, n, T, parts, columns, eps, PARTS, N, INTERPRET)
+        if NORM:
+            late = sums if FIRST else read_squares(squares, n, T, parts, PARTS, ALONE)
+            inverse = inverse_rms(late, columns, eps, PARTS, N, INTERPRET)
         _finish(
             acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block,
             r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
@@ -127,7 +128,8 @@ def product_kernel(
     else:
         TILE: tl.constexpr = BLOCK_R * N
         place = block * tl.num_programs(0) + chunk
-        tile = tl.arange(0, BLOCK_R)[:, None] * N + tl.arange(0, N)[None, :]
+        # In the order of the output, so that a thread finds what it stores.
+        tile = tl.arange(0, BLOCK_R)[:, None] + tl.arange(0, N)[None, :] * BLOCK_R
         area = partials + place.to(tl.int64) * (SPLIT * 2 * TILE)
         mine = area + part * (2 * TILE)
         tl.store(mine + tile, acc)
@@ -144,11 +146,13 @@ def product_kernel(
                 acc += tl.load(their, cache_modifier=".cg")
                 if GATED:
                     up += tl.load(their + TILE, cache_modifier=".cg")
+            # One change of layout, not one for each part.
+            acc = kept(acc, INTERPRET)
+            up = kept(up, INTERPRET)
             tl.store(counters + place, 0)
-            if NORM and not FIRST:
-                inverse = _inverse_rms_in_parts(
-                    squares, n, T, parts, columns, eps, PARTS, N, INTERPRET
-                )
+            if NORM:
+                late = sums if FIRST else read_squares(squares, n, T, parts, PARTS, ALONE)
+                inverse = inverse_rms(late, columns, eps, PARTS, N, INTERPRET)
             _finish(
                 acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read,
                 block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
@@ -181,15 +185,17 @@ def _ask_ahead(
 
 @triton.jit
 def _plain_products(
-    x, codes, squares, read, out_rows, n, T, columns, parts, eps, start, stop,
-    NORM: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+    x, codes, squares, read, out_rows, n, T, columns, parts, start, stop,
+    FIRST: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, EVEN_K: tl.constexpr, ONE: tl.constexpr, INTERPRET: tl.constexpr,
+    EARLY: tl.constexpr, EVEN_K: tl.constexpr, ALONE: tl.constexpr, INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, of bf16 or fp8 weights,
-    and the inverse root mean squares [N] of a normed stream."""
+    and the squares of a normed stream (FIRST)."""
     W: tl.constexpr = BLOCK_K // G
+    # One bf16 is too little to be fetched ahead.
+    ONE: tl.constexpr = ALONE and codes.dtype.element_ty != tl.bfloat16
     k = group_columns(G, W)
     w = codes + as_rows(read * columns, G)
     w_up = w + long(out_rows) * columns
@@ -205,9 +211,9 @@ def _plain_products(
         if GATED:
             first_up = _weights(w_up, start + k, columns, G, EVEN_K)
     await_inputs(PDL)
+    sums = read_squares(squares, n, T, parts, PARTS, ALONE) if FIRST else n
     if EARLY:
         first_x = activations(x_rows, start + k, present, columns, G, EVEN_K, ONE)
-    inverse = _inverse_rms(squares, n, T, parts, columns, eps, NORM, PARTS, N, INTERPRET)
     acc = zeros(BLOCK_R, N, G)
     up = zeros(BLOCK_R, N, G)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
@@ -222,7 +228,7 @@ def _plain_products(
         first_up = kept(first_up, INTERPRET) if GATED else first
         first_x = kept(first_x, INTERPRET)
         acc, up = _plain_step(acc, up, first, first_up, first_x, GATED, INTERPRET)
-    return folded(acc, G), folded(up, G), inverse
+    return folded(acc, G), folded(up, G), sums
 
 
 @triton.jit
@@ -232,52 +238,6 @@ def _plain_step(acc, up, weights, weights_up, values, GATED: tl.constexpr, INTER
     if GATED:
         up = chain_dot(_widened(weights_up), values, up, INTERPRET)
     return acc, up
-
-
-@triton.jit
-def _inverse_rms(
-    squares, n, T, parts, columns, eps, NORM: tl.constexpr, PARTS: tl.constexpr, N: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):  # fmt: skip
-    """``rsqrt(sum(parts) / columns + eps)`` [N] of each row (NORM; else of no use). The sum is a
-    product with ones, whose order does not depend on N, over the upper 16 bits of each part in two
-    bf16."""
-    inverse = wide(n)
-    if NORM:
-        p = tl.arange(0, PARTS)
-        there = (p < parts)[:, None] & (n < T)[None, :]
-        place = n.to(tl.int64)[None, :] * parts + p[:, None]
-        sums = tl.load(squares + place, mask=there, other=0.0)
-        ones = tl.full([16, PARTS], 1.0, tl.float32).to(tl.bfloat16)
-        total = _sum_halves(ones, sums, tl.zeros([16, N], tl.float32), INTERPRET)
-        inverse = tl.rsqrt(tl.max(total, axis=0) / columns + eps)
-    return inverse
-
-
-@triton.jit
-def _inverse_rms_in_parts(
-    squares, n, T, parts, columns, eps, PARTS: tl.constexpr, N: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):  # fmt: skip
-    """As :func:`_inverse_rms` of a normed stream, in up to eight sums that warps share."""
-    G: tl.constexpr = 8 if PARTS >= 128 else PARTS // 16
-    p = group_columns(G, PARTS // G)
-    there = down_columns(p < parts, G) & as_columns(n < T, G)
-    place = as_columns(n.to(tl.int64) * parts, G) + down_columns(p, G)
-    sums = tl.load(squares + place, mask=there, other=0.0)
-    SHAPE: tl.constexpr = [16, PARTS] if G == 1 else [G, 16, PARTS // G]
-    ones = tl.full(SHAPE, 1.0, tl.float32).to(tl.bfloat16)
-    total = folded(_sum_halves(ones, sums, zeros(16, N, G), INTERPRET), G)
-    return tl.rsqrt(tl.max(total, axis=0) / columns + eps)
-
-
-@triton.jit
-def _sum_halves(ones, values, acc, INTERPRET: tl.constexpr):
-    """``acc + ones @ values`` of fp32 values, in two bf16 each. That is exact for the square of a
-    bf16, and to 2^-17 for others."""
-    high = (values.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    low = narrow(values - wide(high), tl.bfloat16, INTERPRET)
-    return chain_dot(ones, low, chain_dot(ones, high, acc, INTERPRET), INTERPRET)
 
 
 @triton.jit
@@ -311,7 +271,7 @@ def _finish(
             scale = tl.load(next_scale + r, mask=r < out_rows, other=0.0)[:, None]
             tl.store(scaled + place, narrow(sums * scale, tl.bfloat16, INTERPRET), mask=wanted)
             ones = tl.full([16, BLOCK_R], 1.0, tl.float32).to(tl.bfloat16)
-            total = _sum_halves(ones, sums * sums, tl.zeros([16, N], tl.float32), INTERPRET)
+            total = sum_halves(ones, sums * sums, tl.zeros([16, N], tl.float32), INTERPRET)
             blocks = tl.num_programs(1)
             tl.store(
                 next_squares + n.to(tl.int64) * blocks + block, tl.max(total, axis=0), mask=n < T

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from ninfer_ops_triton.kernels.lib import await_inputs, wide
+from ninfer_ops_triton.kernels.squares import read_squares
 from ninfer_ops_triton.kernels.steps import (
     chain_dot,
     folded,
@@ -37,14 +38,15 @@ _OFFSET = tl.constexpr(136.0)
 
 @triton.jit
 def packed_products(
-    x, codes, scales, block_row, out_rows, n, T, quads, row_bytes, row_groups, stored_rows,
-    start, stop,
-    GATED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, G: tl.constexpr,
-    N: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr, EVEN_K: tl.constexpr,
-    ONE: tl.constexpr, PAIRS: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    x, codes, scales, squares, block_row, out_rows, n, T, quads, row_bytes, row_groups,
+    stored_rows, parts, start, stop,
+    FIRST: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr, EVEN_K: tl.constexpr, ALONE: tl.constexpr, PAIRS: tl.constexpr,
+    INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, BLOCK_K = 64 G of them
-    a step; rows are in the order of :func:`pair_rows`.
+    a step; rows are in the order of :func:`pair_rows`. And the squares of a normed stream (FIRST).
 
     x is bf16 of ``quads`` words of four columns a row. The first columns of all words are one
     product, the second another, so that nibbles need no shuffle. The scale of 64 columns multiplies
@@ -57,11 +59,11 @@ def packed_products(
         row = out_rows + block_row
         w_up = _code_places(codes, row, row_bytes, stored_rows, PAIRS, BLOCK_R, G)
         s_up = _scale_places(scales, row, stored_rows, BLOCK_R, G)
-    n_read = tl.arange(0, 1) if ONE else n
+    n_read = tl.arange(0, 1) if ALONE else n
     words = x.to(tl.pointer_type(tl.uint64)) + n_read.to(tl.int64)[None, None, :] * quads
     there = (n_read < T)[None, None, :]
-    # In registers up to the end: made anew for each product it would cost as much as one.
-    less = kept(tl.full([G, 16, 16], -_OFFSET, tl.float32).to(tl.bfloat16), INTERPRET)
+    # Not a constant, in name: registers hold it up to the end, rather than each product's own.
+    less = (tl.zeros([G, 16, 16], tl.float32) + tl.where(T > 0, -_OFFSET, 0.0)).to(tl.bfloat16)
 
     if EARLY:
         # The first step's weights do not wait for the kernel before this one. They are used last,
@@ -74,8 +76,9 @@ def packed_products(
             first_up = _codes(w_up, start, row_groups, G, EVEN_K)
             first_s_up = _scales(s_up, start, row_groups, stored_rows, G, EVEN_K, PAIRS)
     await_inputs(PDL)
+    sums = read_squares(squares, n, T, parts, PARTS, ALONE) if FIRST else n
     if EARLY:
-        first_x = _fours(words, start, there, quads, G, EVEN_K, ONE)
+        first_x = _fours(words, start, there, quads, G, EVEN_K, ALONE)
     acc = zeros(BLOCK_R, N, G, True)
     up = zeros(BLOCK_R, N, G, True)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
@@ -86,7 +89,7 @@ def packed_products(
         if GATED:
             weights_up = _codes(w_up, at, row_groups, G, EVEN_K)
             steps_up = _scales(s_up, at, row_groups, stored_rows, G, EVEN_K, PAIRS)
-        fours = _fours(words, at, there, quads, G, EVEN_K, ONE)
+        fours = _fours(words, at, there, quads, G, EVEN_K, ALONE)
         acc, up = _packed_step(
             acc, up, weights, steps, weights_up, steps_up, fours, less,
             BLOCK_R, N, GATED, G, INTERPRET,
@@ -96,7 +99,7 @@ def packed_products(
             acc, up, first, first_s, first_up, first_s_up, kept(first_x, INTERPRET), less,
             BLOCK_R, N, GATED, G, INTERPRET,
         )  # fmt: skip
-    return folded(acc, G, True), folded(up, G, True)
+    return folded(acc, G, True), folded(up, G, True), sums
 
 
 @triton.jit

@@ -90,16 +90,37 @@ def zeros(ROWS: tl.constexpr, N: tl.constexpr, G: tl.constexpr, APART: tl.conste
 @triton.jit
 def folded(sums, G: tl.constexpr, APART: tl.constexpr = False):
     """[G, A, B] to [A, B]: halves are added until one is left, so that the order is this one in
-    any layout. ``APART`` says that one group has its axis too."""
-    if G > 1 or APART:
+    any layout. ``APART`` says that one group has its axis too.
+
+    What is split comes to lie in one thread: groups change places once, not once for each half."""
+    if G == 1:
+        if APART:
+            sums = tl.reshape(sums, [sums.shape[1], sums.shape[2]])
+    else:
         ROWS: tl.constexpr = sums.shape[1]
         N: tl.constexpr = sums.shape[2]
-        if G == 8:
-            sums = tl.sum(tl.reshape(sums, [2, 4, ROWS, N]), axis=0)
-        if G >= 4:
-            sums = tl.sum(tl.reshape(sums, [2, 2, ROWS, N]), axis=0)
-        sums = tl.sum(sums, axis=0)
+        groups = tl.permute(sums, [1, 2, 0])
+        if G == 2:
+            low, high = tl.split(groups)
+            sums = low + high
+        elif G == 4:
+            even, odd = tl.split(tl.reshape(groups, [ROWS, N, 2, 2]))
+            sums = _pair_sum(even) + _pair_sum(odd)
+        else:
+            tl.static_assert(G == 8)
+            even, odd = tl.split(tl.reshape(groups, [ROWS, N, 2, 2, 2]))
+            even_low, even_high = tl.split(even)
+            odd_low, odd_high = tl.split(odd)
+            sums = (_pair_sum(even_low) + _pair_sum(even_high)) + (
+                _pair_sum(odd_low) + _pair_sum(odd_high)
+            )
     return sums
+
+
+@triton.jit
+def _pair_sum(pairs):
+    low, high = tl.split(pairs)
+    return low + high
 
 
 @triton.jit
