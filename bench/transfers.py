@@ -103,10 +103,12 @@ class Reader:
         for _ in range(REPEATS):
             torch.cuda.synchronize()
             transfer, began, marks = move(), time.perf_counter(), [self._mark()]
-            while not transfer.done():
+            done = False
+            while not done:
                 self.step()
                 marks.append(self._mark())
                 marks[-2].synchronize()
+                done = transfer.done()
             moves.append(time.perf_counter() - began)
             torch.cuda.synchronize()
             times = [a.elapsed_time(b) / 1e3 for a, b in pairwise(marks)]
