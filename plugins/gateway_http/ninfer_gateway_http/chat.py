@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import PromptInput
+from ninfer_gateway_http.bodies import BodyRoute, apart
 from ninfer_gateway_http.documents import ChatCompletion, events_or
 from ninfer_gateway_http.errors import spelled
 from ninfer_gateway_http.gateway import Gateway
@@ -16,7 +19,7 @@ from ninfer_gateway_http.schema import ChatRequest, check_chat
 from ninfer_gateway_http.structured import FIELD
 from ninfer_gateway_http.translate import chat_options, chat_prompt, chat_thinking, parts_of
 
-router = APIRouter(tags=["openai"])
+router = APIRouter(route_class=BodyRoute, tags=["openai"])
 
 
 @router.post("/v1/chat/completions", response_model=None, responses=events_or(ChatCompletion))
@@ -27,11 +30,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     warnings = check_chat(body, strict=gateway.settings.strict)
     thinking = chat_thinking(body)
     options = chat_options(body, thinking, gateway.model, gateway.settings.default_max_tokens)
-    prompt: PromptInput | PreparedPrompt = chat_prompt(body, thinking)
+    asked = await apart(len(body.messages), partial(chat_prompt, body, thinking))
+    prompt: PromptInput | PreparedPrompt = asked
     with spelled({"response_format": FIELD} if body.structured_outputs else {}):
         ids: list[int] | None = None
         if body.return_token_ids:
-            prompt = await gateway.prepare(chat_prompt(body, thinking))
+            prompt = await gateway.prepare(asked)
             ids = prompt.token_ids.tolist()
         writer = ChatWriter(
             model=gateway.name,

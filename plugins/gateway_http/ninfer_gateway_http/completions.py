@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -9,8 +10,9 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.contract.errors import ContextLengthExceeded, InvalidRequest
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_gateway_http.bodies import BodyRoute
 from ninfer_gateway_http.choices import Part
 from ninfer_gateway_http.completions_replies import PromptEcho, TextWriter
 from ninfer_gateway_http.completions_schema import (
@@ -26,7 +28,7 @@ from ninfer_gateway_http.openai_stream import reply
 from ninfer_gateway_http.sampling import alternatives, token_ids, token_limit
 from ninfer_gateway_http.translate import cache_of, options_of, parts_of
 
-router = APIRouter(tags=["openai"])
+router = APIRouter(route_class=BodyRoute, tags=["openai"])
 MAX_COMPLETIONS: Final = 1024
 _OWN_NAMES: Final = {"messages": "prompt", "token_ids": "prompt", "text": "prompt"}
 
@@ -42,13 +44,13 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     warnings = check_completion(body, strict=gateway.settings.strict)
     options = _options(body, gateway)
     with spelled(_OWN_NAMES):
-        prompts = [_input(item, body, gateway) for item in prompts_of(body.prompt)]
-        n = body.n or 1
-        if len(prompts) * n > MAX_COMPLETIONS:
+        items, n = prompts_of(body.prompt), body.n or 1
+        if len(items) * n > MAX_COMPLETIONS:
             raise InvalidRequest(
-                f"prompt and n ask for {len(prompts) * n} choices; at most {MAX_COMPLETIONS}",
+                f"prompt and n ask for {len(items) * n} choices; at most {MAX_COMPLETIONS}",
                 param="prompt",
             )
+        prompts = await asyncio.to_thread(_inputs, items, body, gateway)
         parts, echoes = await _parts(body, prompts, options, gateway)
         writer = TextWriter(
             model=gateway.name,
@@ -77,16 +79,24 @@ async def _parts(
     for prompt in prompts:
         prepared = await gateway.prepare(prompt) if need_ids else None
         ids = [] if prepared is None else prepared.token_ids.tolist()
-        text = _text(prompt, gateway) if body.echo else ""
+        text = await asyncio.to_thread(_text, prompt, gateway) if body.echo else ""
         chosen = parts_of(prompt if prepared is None else prepared, options, body.n)
         parts += chosen
         echoes += [PromptEcho(text, ids)] * len(chosen)
     return parts, echoes
 
 
+def _inputs(
+    items: Sequence[str | list[int]], body: CompletionRequest, gateway: Gateway
+) -> list[PromptInput]:
+    return [_input(item, body, gateway) for item in items]
+
+
 def _input(item: str | list[int], body: CompletionRequest, gateway: Gateway) -> PromptInput:
     if isinstance(item, str):
         return PromptInput(text=item, cache=cache_of(body))
+    if len(item) > gateway.model.max_context:
+        raise ContextLengthExceeded(len(item), gateway.model.max_context)
     ids = token_ids(item, gateway.model, "prompt")
     return PromptInput(token_ids=ids, cache=cache_of(body))
 

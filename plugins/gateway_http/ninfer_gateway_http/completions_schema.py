@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
+from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues
 from ninfer_gateway_http.schema import COMMON_NEUTRAL, GenerationFields, check_fields
 from ninfer_gateway_http.wire_types import at_least, between
 
-Prompt = str | list[str] | list[int] | list[list[int]]
+Prompt = str | Items[str] | Items[int] | Items[Items[int]]
 DEFAULT_MAX_TOKENS: Final = 16
 """The limit of a completion that names none, as OpenAI has it."""
 

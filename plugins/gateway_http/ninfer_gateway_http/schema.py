@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues, check_extras
 from ninfer_gateway_http.wire_types import (
     LogitBias,
@@ -77,12 +78,12 @@ class ChatRequest(GenerationFields):
     rules.
     """
 
-    messages: Annotated[list[Message], Field(json_schema_extra={"minItems": 1})]
+    messages: Annotated[Items[Message], Field(json_schema_extra={"minItems": 1})]
     max_completion_tokens: Annotated[int | None, at_least(0)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, between(0, 20)] = None
 
-    tools: list[Tool] | None = None
+    tools: Items[Tool] | None = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat = None

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -24,6 +25,9 @@ __all__ = ["CannotListen", "Server", "listen", "url_of"]
 _GOODBYE: Final = 5
 _SLICE: Final = 0.2
 _TICK: Final = 0.02
+_THREADS: Final = 64
+"""Requests that may be tokenised, or wait for their grammar, at a time: one that takes long must
+not keep the others from being submitted."""
 
 
 class Server(uvicorn.Server):
@@ -68,6 +72,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ninfer-http")
+        asyncio.get_running_loop().set_default_executor(threads)
         await super().startup(sockets)
         self._on_ready()
 

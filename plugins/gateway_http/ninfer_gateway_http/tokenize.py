@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.inputs import parse_prompt
+from ninfer_gateway_http.bodies import BodyRoute, Items
 from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
 from ninfer_gateway_http.extras import check_extras
 from ninfer_gateway_http.gateway import Gateway
@@ -21,7 +23,8 @@ from ninfer_gateway_http.streams import warning_header
 from ninfer_gateway_http.thinking import thinking_of
 from ninfer_gateway_http.wire_types import Ids, Message, Tool
 
-router = APIRouter(tags=["tokens"])
+router = APIRouter(route_class=BodyRoute, tags=["tokens"])
+_STEP: Final = 1 << 12
 _CHAT_FIELDS: Final = ("messages", "tools")
 
 
@@ -36,8 +39,8 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
-    tools: list[Tool] | None = None
+    messages: Items[Message] | None = None
+    tools: Items[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
     continue_final_message: bool | None = None
@@ -56,7 +59,7 @@ class DetokenizeRequest(BaseModel):
 
 
 @router.post("/tokenize", response_model=None, responses={200: {"model": TokenizeReply}})
-async def tokenize(body: TokenizeRequest, request: Request) -> JSONResponse:
+async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text or of a rendered conversation."""
     gateway: Gateway = request.app.state.gateway
     gateway.check_model(body.model)
@@ -64,14 +67,8 @@ async def tokenize(body: TokenizeRequest, request: Request) -> JSONResponse:
         "add_generation_prompt": (True, False) if body.continue_final_message else (True,)
     }
     warnings = check_extras(body.model_extra, refused=neutral, strict=gateway.settings.strict)
-    ids = await asyncio.to_thread(_ids, body, gateway)
-    reply = {
-        "count": len(ids),
-        "max_model_len": gateway.model.max_context,
-        "tokens": ids,
-        "token_strs": _strings(ids, gateway) if body.return_token_strs else None,
-    }
-    return JSONResponse(reply, headers=warning_header(warnings))
+    content = await asyncio.to_thread(_tokenized, body, gateway)
+    return Response(content, media_type="application/json", headers=warning_header(warnings))
 
 
 @router.post("/detokenize", response_model=None, responses={200: {"model": DetokenizeReply}})
@@ -80,9 +77,31 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> JSONResponse:
     gateway: Gateway = request.app.state.gateway
     gateway.check_model(body.model)
     warnings = check_extras(body.model_extra, refused={}, strict=gateway.settings.strict)
-    ids = token_ids(body.tokens, gateway.model, "tokens")
-    text = await asyncio.to_thread(gateway.engine.detokenize, ids)
+    text = await asyncio.to_thread(_text, body, gateway)
     return JSONResponse({"prompt": text}, headers=warning_header(warnings))
+
+
+def _tokenized(body: TokenizeRequest, gateway: Gateway) -> bytes:
+    ids = _ids(body, gateway)
+    strings = _strings(ids, gateway) if body.return_token_strs else None
+    counts = {"count": len(ids), "max_model_len": gateway.model.max_context}
+    said = _listed(strings) if strings is not None else "null"
+    text = f'{_dumps(counts)[:-1]},"tokens":{_listed(ids)},"token_strs":{said}}}'
+    return text.encode()
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """``values`` as JSON, in steps between which other threads run."""
+    steps = range(0, len(values), _STEP)
+    return f"[{','.join(_dumps(values[at : at + _STEP])[1:-1] for at in steps)}]"
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text(body: DetokenizeRequest, gateway: Gateway) -> str:
+    return gateway.engine.detokenize(token_ids(body.tokens, gateway.model, "tokens"))
 
 
 def _ids(body: TokenizeRequest, gateway: Gateway) -> list[int]:

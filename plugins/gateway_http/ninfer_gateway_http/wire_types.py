@@ -6,6 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, WithJsonSchema
 
+from ninfer_gateway_http.bodies import MOST_ENTRIES, Items, at_most
+
 Schema = dict[str, Any]
 _NULL: Final[Schema] = {"type": "null"}
 _TEXT: Final[Schema] = {"type": "string"}
@@ -118,7 +120,7 @@ Reasoning = Annotated[
     ),
 ]
 LogitBias = Annotated[
-    dict[str, float] | None,
+    Annotated[dict[str, float], at_most(MOST_ENTRIES)] | None,
     _or_null(
         {
             "type": "object",
@@ -129,7 +131,7 @@ LogitBias = Annotated[
     ),
 ]
 Stop = Annotated[
-    str | list[str] | None,
+    str | Items[str] | None,
     _or_null(
         {
             "anyOf": [
@@ -140,5 +142,5 @@ Stop = Annotated[
     ),
 ]
 _IDS: Final[Schema] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-Ids = Annotated[list[int], WithJsonSchema(_IDS)]
-TokenIds = Annotated[list[int] | None, _or_null(_IDS)]
+Ids = Annotated[Items[int], WithJsonSchema(_IDS)]
+TokenIds = Annotated[Items[int] | None, _or_null(_IDS)]

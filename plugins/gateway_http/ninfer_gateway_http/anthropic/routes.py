@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,7 +19,8 @@ from ninfer_gateway_http.anthropic.errors import in_dialect, own_names, spelled
 from ninfer_gateway_http.anthropic.replies import MessageWriter
 from ninfer_gateway_http.anthropic.schema import CountRequest, MessagesRequest
 from ninfer_gateway_http.anthropic.stream import PING, MessageEvents, event
-from ninfer_gateway_http.anthropic.translate import to_options, understand
+from ninfer_gateway_http.anthropic.translate import Asked, to_options, understand
+from ninfer_gateway_http.bodies import BodyRoute, apart
 from ninfer_gateway_http.bridge import Exchange
 from ninfer_gateway_http.errors import ErrorReply
 from ninfer_gateway_http.extras import refuse_clamped
@@ -33,16 +35,15 @@ from ninfer_gateway_http.streams import (
     with_silences,
 )
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post("/v1/messages", response_model=None, responses=replies_of(MessageReply, streams=True))
 async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as a stream of events when ``stream`` is true."""
     gateway: Gateway = request.app.state.gateway
-    strict = gateway.settings.strict
     with own_names():
-        asked = understand(body, gateway.model, strict=strict)
+        asked = await _understood(body, gateway)
         options = to_options(body, asked, gateway.model)
         async with AsyncExitStack() as owner:
             # Status and headers wait for admission, so that a refusal still has its own status.
@@ -51,7 +52,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
             )
             start = await started(exchange)
             notes = tuple(map(spelled, start.notes))
-            if strict:
+            if gateway.settings.strict:
                 refuse_clamped(notes)
             headers = warning_header((*asked.warnings, *notes))
             writer = MessageWriter(body.model or gateway.name, asked.thinking.shown)
@@ -66,9 +67,14 @@ async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
     """The number of tokens of the prompt that the same request to ``/v1/messages`` would read."""
     gateway: Gateway = request.app.state.gateway
     with own_names():
-        asked = understand(body, gateway.model, strict=gateway.settings.strict)
+        asked = await _understood(body, gateway)
         count = await asyncio.to_thread(gateway.engine.count_tokens, asked.prompt)
     return JSONResponse({"input_tokens": count}, headers=warning_header(asked.warnings))
+
+
+async def _understood(body: CountRequest, gateway: Gateway) -> Asked:
+    work = partial(understand, body, gateway.model, strict=gateway.settings.strict)
+    return await apart(len(body.messages), work)
 
 
 @dataclass(frozen=True, slots=True)

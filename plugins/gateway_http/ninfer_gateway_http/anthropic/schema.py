@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues, check_extras
 
 
@@ -18,10 +19,10 @@ class CountRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    messages: list[dict[str, Any]]
+    messages: Items[dict[str, Any]]
     model: str | None = None
-    system: str | list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    system: str | Items[dict[str, Any]] | None = None
+    tools: Items[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
@@ -37,7 +38,7 @@ class MessagesRequest(CountRequest):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Items[str] | None = None
     stream: bool | None = None
     metadata: dict[str, Any] | None = None
     service_tier: str | None = None

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.routing import APIRoute
 from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 from ninfer_gateway_http import sse
+from ninfer_gateway_http.bodies import BodyRoute
 from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire
 from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
@@ -45,7 +45,7 @@ from ninfer_gateway_http.streams import started, warning_header
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class NamedErrors(APIRoute):
+class NamedErrors(BodyRoute):
     """Errors name fields as the Responses API does."""
 
     def get_route_handler(self) -> Handler:

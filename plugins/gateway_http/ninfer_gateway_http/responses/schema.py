@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
+from ninfer_gateway_http.bodies import Items, at_most
 
 _BODY = ConfigDict(extra="allow", strict=True, frozen=True)
 LOGPROBS: Final = "message.output_text.logprobs"
@@ -65,7 +66,7 @@ class PromptFields(BaseModel):
     input: Any = Field(default=None, json_schema_extra=_INPUT)
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Items[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
@@ -85,7 +86,7 @@ class ResponsesRequest(PromptFields):
     stream_options: StreamOptions | None = None
     background: bool | None = None
     store: bool | None = None
-    include: list[str] | None = None
+    include: Items[str] | None = None
 
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
@@ -93,7 +94,7 @@ class ResponsesRequest(PromptFields):
     top_p: float | None = None
     top_logprobs: int | None = None
 
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], at_most(MAX_METADATA)] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -106,7 +107,7 @@ class ResponsesRequest(PromptFields):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Items[str] | None = None
     thinking_budget: int | None = None
     cache_salt: str | None = None
 
