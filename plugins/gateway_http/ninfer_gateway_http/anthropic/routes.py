@@ -74,7 +74,7 @@ async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
 
 async def _understood(body: CountRequest, gateway: Gateway) -> Asked:
     work = partial(understand, body, gateway.model, strict=gateway.settings.strict)
-    return await apart(len(body.messages), work)
+    return await apart(len(body.messages) + len(body.tools or ()), work)
 
 
 @dataclass(frozen=True, slots=True)
