@@ -55,6 +55,9 @@ PLAIN = {
 }  # fmt: skip
 """Rows, columns, groups, warps and stages to try for every weight."""
 
+SHORT_ROWS = 2560
+"""Columns of rows that few steps take."""
+
 FEW_ROWS, SOME_ROWS = 6000, 20_000
 """Up to so many rows, parts of the columns are tried too."""
 
@@ -93,10 +96,13 @@ class Case:
         # Quantised weights are decoded in registers, which their first step would take.
         begin = (2, self.kind == "bf16")
         found = [Tile(r, k, g, 1, warps, stages, *begin) for r, k, g, warps, stages in shapes]
+        if self.kind == "bf16" and self.columns <= SHORT_ROWS:
+            # All or much of a short row comes before the wait.
+            found.append(Tile(16, 1024, 8, 1, 8, 2, 2, True, registers=112))
         parts = []
         if self.rows <= FEW_ROWS:
             # The largest tiles leave most of the machine idle there.
-            found = [tile for tile in found if tile.block_r <= 32][:5]
+            found = [tile for tile in found if tile.block_r <= 32]
             parts = PARTS[self.kind]
         elif self.rows <= SOME_ROWS and self.fusion != "swiglu":
             parts = SOME_PARTS[self.kind]

@@ -135,14 +135,14 @@ def together(entry: Timed) -> float:
 
 
 def varied(kind: str, found: list[Timed]) -> list[Tile]:
-    """The fastest with other ways to begin before its inputs are there, and quantised ones with
-    fewer registers."""
+    """The fastest with other ways to begin before its inputs are there, and with fewer
+    registers."""
     ways = [(0, True), (4, True), (0, False), (4, False)]
     tried = []
     for _, tile in found[:1]:
         others = [replace(tile, ahead=ahead, early=early) for ahead, early in ways]
-        if kind != "bf16":
-            others += [replace(tile, registers=count) for count in (64, 104)]
+        limits = (80, 112) if kind == "bf16" else (64, 104)
+        others += [replace(tile, registers=count) for count in limits]
         tried += [other for other in others if other != tile]
     return tried
 
