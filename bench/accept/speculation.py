@@ -77,7 +77,7 @@ def answer(
         logprobs=None if on_cpu else LISTED,
     )
     with open_demo(
-        devices=(args.device,), draft_tokens=drafts, max_context=2048, **named
+        devices=(args.device,), draft_tokens=drafts, max_context=4096, **named
     ) as engine:
         answers = []
         for batch in asked:

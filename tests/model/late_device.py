@@ -148,6 +148,10 @@ class LateDevice(CpuDevice):
         rounds._flags = [LateFlag(flag._tensor, self.late) for flag in rounds._flags]
         for captured in rounds._rounds._captured.values():
             captured.outcome = LateOutcome(captured.outcome, self.late)
+        if program._units._speculation is not None:
+            graphs = program._units._speculation._rounds._graphs
+            for key, (graph, held) in graphs.items():
+                graphs[key] = graph, LateOutcome(held, self.late)
 
 
 class _InOrder(TorchDispatchMode):
@@ -169,9 +173,11 @@ class _InOrder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _crosses(self, args: Any) -> bool:
-        """Whether a copy goes from pinned memory to the device."""
-        device = self._device
-        return _home(args[0]) in device.device_memory and _home(args[1]) in device.pinned_memory
+        """Whether a copy goes from pinned memory to the device, or the other way."""
+        device, target, source = self._device, _home(args[0]), _home(args[1])
+        if target in device.pinned_memory:
+            return source in device.device_memory
+        return target in device.device_memory and source in device.pinned_memory
 
     def _touches(self, args: Any, kwargs: Any) -> bool:
         leaves = tree_leaves((args, kwargs))

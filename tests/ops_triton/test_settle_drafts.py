@@ -30,7 +30,7 @@ def verified(operands, count, width):
 
 @pytest.mark.parametrize("block", [False, True])
 @pytest.mark.parametrize(
-    ("count", "width", "drafts"), [(1, 2, 1), (3, 4, 3), (8, 16, 15), (5, 3, 7)]
+    ("count", "width", "drafts"), [(4, 1, 3), (1, 2, 1), (3, 4, 3), (8, 16, 15), (5, 3, 7)]
 )
 def test_rows_settle_as_in_the_reference(operands, count, width, drafts, block):
     rows, tokens = verified(operands, count, width)
@@ -59,7 +59,7 @@ def test_rows_settle_as_in_the_reference(operands, count, width, drafts, block):
 def test_rows_without_drafts_are_refused(operands):
     rows, tokens = verified(operands, 2, 2)
     answer = VerifyAnswer(*(operands.empty(n, dtype=I32) for n in (4, 4, 2)))
-    with pytest.raises(OpError, match="2 rows of 2 sequences and 1 drafts"):
-        rounds.settle_drafts(tokens[:2], tokens[:2] > 0, rows, answer, 1, False)
+    with pytest.raises(OpError, match="3 rows of 2 sequences and 1 drafts"):
+        rounds.settle_drafts(tokens[:3], tokens[:3] > 0, rows, answer, 1, False)
     with pytest.raises(OpError, match="0 drafts"):
         rounds.settle_drafts(tokens, tokens > 0, rows, answer, 0, False)

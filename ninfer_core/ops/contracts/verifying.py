@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRows:
-    """B sequences of W >= 2 columns each: ``ids`` i32[B * W], a token and the drafts behind it.
+    """B sequences of W columns each: ``ids`` i32[B * W], a token and the drafts behind it.
 
     i32[B]: ``starts`` (where the token stands), ``live`` (columns that count, 1..W), ``deltas``
     (rotary position less place), ``remaining`` (tokens that may still be produced) and ``most``
@@ -63,8 +63,9 @@ class SettleDrafts(Protocol):
         """Accept drafts and say where up to ``drafts`` K >= 1 new ones are made.
 
         Accepted are the leading columns w with ``tokens[b, w] == ids[b, w + 1]`` and ``w + 1 <
-        live[b]``; the last token is that of the column behind them. With A accepted, that token
-        stands at ``place = starts + A + 1``, and ``wanted = min(remaining - A - 2, most)`` within
+        live[b]``, up to the first broken column, and none where column 0 is broken; the last token
+        is that of the column behind them. With A accepted, that token stands at ``place = starts +
+        A + 1``, and ``wanted = min(remaining - A - 2, most)`` within
         0..K drafts have a use. A block is one place of K + 1 columns from ``place`` on, with
         ``wanted + 1`` live ones, none where nothing is wanted; a chain is K places of one column,
         the p-th at ``place + p``, live where ``wanted > p``. Positions are places plus ``deltas``,

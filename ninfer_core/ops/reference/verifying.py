@@ -19,7 +19,9 @@ def settle_drafts(
     count = rows.starts.shape[0]
     drawn, given = tokens.view(count, -1), rows.ids.view(count, -1)
     columns = torch.arange(1, drawn.shape[1], dtype=torch.int32)
+    sound = ~broken.view(count, -1)
     same = (drawn[:, :-1] == given[:, 1:]) & (columns < rows.live.unsqueeze(1))
+    same &= sound[:, 1:] & sound[:, :1]
     accepted = same.cumprod(1).sum(1).to(torch.int32)
     for place, made in (
         (answer.tokens, tokens),

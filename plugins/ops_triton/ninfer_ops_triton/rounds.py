@@ -60,10 +60,10 @@ def settle_drafts(
 ) -> SettledRows:
     count, device = rows.starts.shape[0], tokens.device
     width, rest = divmod(tokens.shape[0], count)
-    if rest or width < 2 or drafts < 1:
+    if rest or width < 1 or drafts < 1:
         raise OpError(
-            f"{tokens.shape[0]} rows of {count} sequences and {drafts} drafts; a sequence has two "
-            "rows or more, and at least one draft is made"
+            f"{tokens.shape[0]} rows of {count} sequences and {drafts} drafts; a sequence has one "
+            "row or more, and at least one draft is made"
         )
     places, wide = (1, drafts + 1) if block else (drafts, 1)
     made = SettledRows(

@@ -158,7 +158,7 @@ class TextProgram(KeptContexts):
             forced = min(control, self._limits.prefill_chunk)
             if control:
                 return UnitNeed(UnitKind.CONTROL, forced, False)
-            most = 1 + len(record.drafts)
+            most = 1 + record.drafts_to_verify
             tokens = most if room is None else min(most, room)
             return UnitNeed(UnitKind.DECODE, tokens, False) if tokens > 1 else _ONE_TOKEN
         stop = record.chunk_end(self._limits.prefill_chunk)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ninfer_core.contract.checkpoints import BindRequest, SequencePhase
 from ninfer_core.store.histories import History
 from ninfer_core.store.state_slots import Slot
 from ninfer_qwen3_5.program.provenance import Trail
 from ninfer_qwen3_5.program.steering import Steering
+
+if TYPE_CHECKING:
+    from ninfer_qwen3_5.program.work import RowWork
 
 
 @dataclass(slots=True)
@@ -33,7 +37,8 @@ class Sequence:
     ``row`` is the execution row. ``plain`` says that the settings leave the raw logits' largest as
     the token; ``top`` log-probabilities and ``rope_delta`` are the request's, at hand for every
     round. Pages for the first ``room`` tokens are mapped, and perhaps for more. ``drafts`` are what
-    the next round verifies; they change how much it produces, never what. ``steering`` says how
+    the next round verifies; they change how much it produces, never what. ``coming`` is the most
+    that the round in flight makes, ``latest`` the unit launched last. ``steering`` says how
     many are worth it, None where there is no drafter.
 
     ``points`` are the frontiers inside the prompt at which chunks end besides the regular ones,
@@ -56,6 +61,8 @@ class Sequence:
     horizon: int = 0
     room: int = 0
     drafts: tuple[int, ...] = ()
+    coming: int = 0
+    latest: RowWork | None = None
     steering: Steering | None = None
     points: tuple[int, ...] = ()
     trail: Trail = field(default_factory=Trail)
@@ -118,6 +125,11 @@ class Sequence:
     @property
     def ledger_length(self) -> int:
         return self.prompt_length + len(self.generated)
+
+    @property
+    def drafts_to_verify(self) -> int:
+        """Of its coming round, at most."""
+        return self.coming if self.busy else len(self.drafts)
 
     def drafts_wanted(self, rows: int) -> int:
         """Drafts that its coming round of so many ``rows`` should make."""

@@ -31,7 +31,8 @@ def decide_drafts(rows: Rows[UnitRow]) -> bool:
         work, steering = row.work, row.work.sequence.steering
         if steering is not None:
             work.wanted = steering.wanted(len(rows), work.behind)
-        drafting = drafting or work.executed > 1 or work.useful_drafts(1 + work.behind) > 0
+        coming = work.sequence.coming = work.useful_drafts(1 + work.behind)
+        drafting = drafting or work.executed > 1 or coming > 0
     return drafting
 
 

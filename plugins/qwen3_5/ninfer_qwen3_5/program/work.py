@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What verified rows leave for the commit: their hidden rows [W, H] after the final norm, or
-    their ``place`` in the round where that keeps them itself."""
+    the ``place`` where these are kept, with the state slots that a fold goes between. ``folded``
+    rows were taken in by the round that is behind it already, 0 without one."""
 
     hidden: Tensor | None = None
     place: int = 0
+    source: int = 0
+    target: int = 0
+    folded: int = 0
 
 
 @dataclass(slots=True)
@@ -45,7 +49,8 @@ class RowWork:
     ``grant`` is None when the pages it has suffice, as in most rounds. ``counted`` says that the
     device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
     ``stepped`` that a replay runs them one by one. ``verified`` rows leave their state to a fold
-    at the commit, which may take only the first of them. ``proposed`` are the drafts that go on
+    at the commit, which may take only the first of them. ``following`` is the next unit of its
+    sequence, if one is in flight behind it. ``proposed`` are the drafts that go on
     from all that the row produced, at most ``wanted`` of them."""
 
     sequence: Sequence
@@ -58,6 +63,7 @@ class RowWork:
     stepped: bool = False
     verified: Verified | None = None
     wanted: int = 0
+    following: RowWork | None = None
     proposed: tuple[int, ...] = ()
 
     @property
@@ -187,15 +193,18 @@ class Settlement:
         folded, accepted = zip(*kept, strict=True)
         self._units.fold(folded, accepted)
         for work, count in kept:
-            work.sequence.flying_tokens -= work.executed - count
+            surplus = work.executed - count
+            work.sequence.flying_tokens -= surplus
             work.executed = count
+            if work.following is not None:
+                work.following.start -= surplus
 
     def _close(self, work: RowWork) -> None:
         sequence = work.sequence
         sequence.flying -= 1
         sequence.flying_tokens -= work.executed
         if not sequence.flying:
-            sequence.horizon = 0
+            sequence.horizon, sequence.latest = 0, None
         if work.grant is not None:
             sequence.room = 0
             kept = {MAIN: max(sequence.reach, sequence.horizon)}
@@ -211,6 +220,9 @@ def works_of(pending: PendingBatch) -> tuple[RowWork, ...]:
 
 def _fly(sequence: Sequence, grant: Reservation | None, tokens: int, start: int) -> RowWork:
     work = RowWork(sequence, grant, tokens, start, sequence.flying)
+    if sequence.flying and sequence.latest is not None:
+        sequence.latest.following = work
+    sequence.latest = work
     sequence.flying += 1
     sequence.flying_tokens += tokens
     sequence.horizon = max(sequence.horizon, start + tokens)

@@ -67,7 +67,9 @@ def build_queued(
     if drafting is not None:
         hidden_size = model.config.hidden_size if room.hidden else 0
         tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, hidden_size)
-    graphs = budget.max_concurrency * (len(Part) if drafting is None else 2 * len(Part) + 1)
+    graphs = budget.max_concurrency * len(Part)
+    if drafting is not None:
+        graphs += SpecRounds.graphs(budget.max_concurrency, width)
     capacity = plan_capacity(
         model.config,
         numerics,
@@ -201,7 +203,7 @@ def _pinned_bytes(sizes: LaneSizes, budget: Budget, width: int) -> int:
     masks = MaskRing.pinned_bytes(sizes.lanes, sizes.vocab)
     if width > 1:
         masks += MaskRing.device_bytes(sizes.lanes * width, sizes.vocab)
-        masks += SpecInputs.bytes(sizes.lanes, width)
+        masks += SpecInputs.pinned_bytes(sizes.lanes, width)
     return (
         sizes.pinned_bytes()
         + feed_bytes(budget.prefill_chunk, sizes.pages)

@@ -91,6 +91,8 @@ def rehearse(speculation: SpecRounds, size: int) -> None:
         held = Held(width)
         for part in (Part.FORWARD, Part.FINISH):
             speculation.run(size, part, held)
+    for most in speculation.makes:
+        speculation.run_drafts(size, most)
     speculation.run_fold(size)
 
 

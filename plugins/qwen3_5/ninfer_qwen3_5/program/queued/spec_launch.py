@@ -1,36 +1,30 @@
-"""Speculative rounds in flight on a device with a queue; only ``collect`` waits."""
+"""Launching speculative rounds on a device with a queue."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.frontend import ColumnState
-from ninfer_core.contract.sampling import TokenLogprobs
-from ninfer_core.contract.single_use import SingleUse
-from ninfer_core.contract.units import PendingBatch, PendingRow, UnitKind
-from ninfer_core.ops.contracts.values import LogprobRows
 from ninfer_core.ops.table import Ops
-from ninfer_qwen3_5.program.judging import Judged, judged_row
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.masks import MaskBlock
-from ninfer_qwen3_5.program.queued.results import Coming, fetch
+from ninfer_qwen3_5.program.queued.results import fetch
+from ninfer_qwen3_5.program.queued.ring import CHANGES
 from ninfer_qwen3_5.program.queued.rounds import Part
-from ninfer_qwen3_5.program.queued.spec_inputs import Answer, RowWords, SpecInputs
+from ninfer_qwen3_5.program.queued.spec_flight import Results, SpecLaunch, SpecRow
+from ninfer_qwen3_5.program.queued.spec_inputs import Behind, Change, RowWords, SpecInputs
 from ninfer_qwen3_5.program.queued.spec_rounds import Held, SpecRounds
-from ninfer_qwen3_5.program.sampler import token_logprobs
 from ninfer_qwen3_5.program.units import UnitRow
-from ninfer_qwen3_5.program.work import RowWork, Verified
+from ninfer_qwen3_5.program.work import RowWork
 
 if TYPE_CHECKING:
-    from ninfer_core.device.base import Event, Lane
+    from ninfer_core.device.base import Lane
     from ninfer_core.store.block_tables import BlockTables
 
 
 class SpecLauncher:
-    """Turns rows into launches, and accepted rows into folds. One round at a time."""
+    """Turns rows into launches, and accepted rows into folds."""
 
     def __init__(
         self,
@@ -44,31 +38,40 @@ class SpecLauncher:
         lane: Lane,
     ) -> None:
         self._rounds = rounds
-        self._inputs = inputs
+        self.inputs = inputs
         self._lanes = lanes
         self._tables = tables
         self._pinned_masks = pinned_masks
         self._masks = masks
         self._ops = ops
         self._lane = lane
-        self.rehearse: Callable[[], object] | None = None
-        """What a host may do before results come; rounds that verify leave it no time that it
-        would otherwise lose."""
+        self._number = 0
+        self._latest: dict[int, SpecRow] = {}
+
+    @property
+    def latest(self) -> bool:
+        """Whether the round launched last is one of these."""
+        return bool(self._latest)
+
+    def passed(self) -> None:
+        """A plain round was launched."""
+        self._latest = {}
 
     def launch(self, rows: Rows[UnitRow]) -> SpecLaunch:
-        """Enqueue a round; what draws waits for ``finish`` where a row has masks."""
-        self._send_tables()
-        sequences = [row.work.sequence for row in rows]
-        width = self._inputs.width
-        self._inputs.send([_words(row.work) for row in rows], width)
+        """Enqueue a round, and before it the folds of what the rows in flight will have accepted;
+        what draws waits for ``finish`` where a row has masks."""
+        opened = [self._open(index, row) for index, row in enumerate(rows)]
+        self._fold_ahead([one for one in opened if one.before is not None])
+        width = self._rounds.width(max(row.work.executed for row in rows))
+        self.inputs.send([_words(one) for one in opened], width, self._changes())
         if any(row.masks is not None for row in rows):
             part = Part.FORWARD
         else:
-            part = Part.GREEDY if all(s.plain for s in sequences) else Part.DRAWN
+            part = Part.GREEDY if all(r.work.sequence.plain for r in rows) else Part.DRAWN
         held = self._rounds.replay(len(rows), part, width)
-        launch = SpecLaunch(self, rows, held, masked=part is Part.FORWARD)
-        if part is not Part.FORWARD:
-            launch.follow()
+        launch = SpecLaunch(self, opened, held, width, masked=part is Part.FORWARD)
+        self._number += 1
+        self._latest = {row.work.sequence.row: one for row, one in zip(rows, opened, strict=True)}
         return launch
 
     def draw(self, rows: Rows[UnitRow], width: int) -> list[bool]:
@@ -88,135 +91,86 @@ class SpecLauncher:
         self._rounds.replay(len(rows), Part.FINISH, width)
         return dead
 
-    def follow(self, rows: Rows[UnitRow], held: Held) -> tuple[Event, Coming | None]:
-        """Enqueue the results' way to the host behind the draw."""
+    def follow(self, rows: Rows[UnitRow], held: Held, width: int) -> Results:
+        """Enqueue behind the draw: the drafts that go on from it, and all results' way back."""
         import torch
 
+        wanted = max(row.work.useful_drafts(1 + row.work.behind) for row in rows)
+        self._rounds.replay_drafts(len(rows), wanted)
         listed, tops = None, [row.work.sequence.top for row in rows]
         if any(top is not None for top in tops):
             with torch.inference_mode():
-                tokens = self._inputs.answers(len(rows), held.width)[0]
+                tokens = self.inputs.answers(len(rows), width)[0]
                 made = self._ops.logprobs(held.logits, tokens, max(top or 0 for top in tops))
             listed = fetch([made.chosen, made.top_ids, made.top_values], self._lane)
-        self._inputs.fetch()
-        return self._lane.record(), listed
+        place = self.inputs.fetch()
+        return Results(self._lane.record(), place, listed)
 
-    def answer(self, count: int, width: int) -> Answer:
-        return self._inputs.answer(count, width)
+    def uncount(self, work: RowWork, tokens: Rows[int]) -> None:
+        """The device counted tokens that a row did not produce."""
+        if tokens and work.sequence.request.sampling.penalised:
+            self._lanes.add_count(work.sequence.row, tokens, -1)
 
     def fold(self, works: Rows[RowWork], counts: Rows[int]) -> None:
-        """Enqueue the states after so many rows of each, into the slots the works leave them in."""
+        """Enqueue the states after so many rows of each, into the slots the works leave them in,
+        where the round behind has not brought them there."""
         rows = []
         for work, count in zip(works, counts, strict=True):
-            assert work.verified is not None
-            last = work.verified.place + count - 1
-            rows.append((work.source_slot, work.target_slot, count, last))
-        self._inputs.send_fold(rows)
-        self._rounds.replay_fold(len(rows))
+            kept = work.verified
+            assert kept is not None
+            if kept.folded != count:
+                lane = work.sequence.row
+                rows.append((kept.source, kept.target, lane, count, kept.place + count - 1))
+        self._fold(rows)
 
-    def _send_tables(self) -> None:
-        """Whole rows of the block table, where they changed. Nothing runs that reads them, and
-        the host changes none before this round's results are there."""
-        if self._tables.pending:
-            for row in {row for row, _, _ in self._tables.drain()}:
-                self._lanes.send_row(self._tables, row)
-
-
-class SpecLaunch(SingleUse):
-    """A decode round whose rows verify drafts."""
-
-    kind = UnitKind.DECODE
-
-    def __init__(
-        self, launcher: SpecLauncher, rows: Rows[UnitRow], held: Held, *, masked: bool
-    ) -> None:
-        super().__init__()
-        self.works = tuple(row.work for row in rows)
-        self._launcher = launcher
-        self._rows = rows
-        self._held = held
-        self._masked = masked
-        self._dead: list[bool] | None = None
-        self._coming: tuple[Event, Coming | None] | None = None
-        self._launched = time.perf_counter()
-
-    def follow(self) -> None:
-        self._coming = self._launcher.follow(self._rows, self._held)
-
-    def finish(self) -> None:
-        """Fill the masks and enqueue what they hold up; later calls do nothing."""
-        if self._coming is None:
-            self._dead = self._launcher.draw(self._rows, self._held.width)
-            self.follow()
-
-    def collect(self) -> PendingBatch:
-        """What each row produced, 1 to K + 1 tokens. Consumes the launch."""
-        self.consume()
-        self.finish()
-        assert self._coming is not None
-        began = time.perf_counter()
-        self._coming[0].wait()
-        ended = time.perf_counter()
-        width = self._held.width
-        answer = self._launcher.answer(len(self._rows), width)
-        listed = self._listed(answer)
-        rows = []
-        for index, row in enumerate(self._rows):
-            work, judged = row.work, self._judged(index, answer, listed)
-            whole = len(judged.token_ids) == answer.accepted[index] + 1
-            drafts = tuple(answer.drafts[index]) if whole else ()
-            useful = work.useful_drafts(len(judged.token_ids))
-            work.verified, work.proposed = Verified(place=index * width), drafts[:useful]
-            rows.append(
-                PendingRow(
-                    sequence=row.handle,
-                    frontier=work.sequence.ledger_length,
-                    token_ids=judged.token_ids,
-                    status=judged.status,
-                    logprobs=judged.logprobs,
-                    drafted=work.executed - 1,
-                )
-            )
-        return PendingBatch(
-            self.kind,
-            tuple(rows),
-            device_seconds=ended - self._launched,
-            waited_seconds=ended - began,
-            detail=self.works,
+    def _open(self, index: int, row: UnitRow) -> SpecRow:
+        work = row.work
+        work.counted = True
+        opened = SpecRow(
+            row, work.source_slot, work.target_slot, self._rounds.place(self._number, index)
         )
+        if work.behind:
+            opened.behind = Behind.PLAIN
+            before = self._latest.get(work.sequence.row)
+            if before is not None and before.row.work.sequence is work.sequence:
+                opened.behind, opened.before, before.followed = Behind.SPECULATIVE, before, True
+        return opened
 
-    def _judged(
-        self, index: int, answer: Answer, listed: list[TokenLogprobs | None] | None
-    ) -> Judged:
-        tokens, width = answer.tokens[index], len(answer.tokens[index])
-        columns = slice(index * width, (index + 1) * width)
-        dead = [False] * width if self._dead is None else self._dead[columns]
-        none: list[TokenLogprobs | None] = [None] * width
-        logprobs = none if listed is None else listed[columns]
-        broken = [bool(word) for word in answer.broken[index]]
-        return judged_row(tokens, self._rows[index].work.drafts, broken, dead, logprobs)
+    def _fold_ahead(self, rows: Rows[SpecRow]) -> None:
+        before = [row.before for row in rows if row.before is not None]
+        self._fold([(one.source, one.target, one.lane, -1, -1) for one in before])
 
-    def _listed(self, answer: Answer) -> list[TokenLogprobs | None] | None:
-        assert self._coming is not None
-        if self._coming[1] is None:
-            return None
-        width = len(answer.tokens[0])
-        tops = [row.work.sequence.top for row in self._rows for _ in range(width)]
-        drawn = [token for row in answer.tokens for token in row]
-        rows = LogprobRows(*self._coming[1].wait())
-        listed = token_logprobs(rows, drawn, [top or 0 for top in tops])
-        return [None if top is None else x for top, x in zip(tops, listed, strict=True)]
+    def _fold(self, rows: Rows[tuple[int, int, int, int, int]]) -> None:
+        if rows:
+            self.inputs.send_fold(rows)
+            self._rounds.replay_fold(len(rows))
+
+    def _changes(self) -> Rows[Change]:
+        """Block table entries that the device does not have yet; more than a round can carry go by
+        whole rows."""
+        if not self._tables.pending:
+            return []
+        changes: list[Change] = list(self._tables.drain())
+        self._lanes.check_pages(page for _, _, page in changes)
+        if len(changes) <= CHANGES:
+            return changes
+        for row in {row for row, _, _ in changes}:
+            self._lanes.send_row(self._tables, row)
+        return []
 
 
-def _words(work: RowWork) -> RowWords:
+def _words(opened: SpecRow) -> RowWords:
+    work = opened.row.work
     sequence = work.sequence
+    known = opened.behind is Behind.NOTHING
     return RowWords(
-        ids=(sequence.waiting_token, *work.drafts),
+        ids=(sequence.waiting_token, *work.drafts) if known else (0,),
         start=work.start,
         delta=sequence.rope_delta,
-        slot=work.source_slot,
-        target=work.target_slot,
+        slot=opened.source,
         lane=sequence.row,
-        remaining=sequence.remaining,
-        most=work.useful_drafts(1),
+        remaining=sequence.remaining - work.behind,
+        most=work.wanted,
+        behind=opened.behind,
+        place=opened.place,
     )

@@ -1,4 +1,4 @@
-"""Speculative rounds as captured graphs: verify, accept, observe, propose; and their folds."""
+"""Speculative rounds as captured graphs: verify, accept, observe; propose; and their folds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, TokenMasks
-from ninfer_core.ops.contracts.verifying import SettledRows, VerifiedRows, VerifyAnswer
+from ninfer_core.ops.contracts.verifying import VerifiedRows, VerifyAnswer
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
@@ -16,6 +16,7 @@ from ninfer_qwen3_5.program.drafting import Drafter, Seen
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
+from ninfer_qwen3_5.program.queued.spec_lanes import SpecLanes, settled_bytes, settled_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 class Ran:
     """What Forward leaves for Finish, and the logits f32[B * W, V] for whoever lists them."""
 
+    rows: SpecRows
     logits: Tensor
     seen: Seen
     place: Placement
@@ -48,8 +50,13 @@ class Held:
 
 
 class SpecRounds:
-    """Bodies over fixed tensors, and one graph of each part for every number of rows, K + 1 wide,
-    shorter rows padded."""
+    """Bodies over fixed tensors, and their graphs for every number of rows: a round's parts in each
+    of ``widths``, shorter rows padded; the drafts behind it in each of ``makes``, most first; and
+    the fold of what it accepted.
+
+    A round takes what the host does not know from ``SpecLanes``, where the round before left it. So
+    does a fold, which may stand before the next round or follow the host's decision.
+    """
 
     def __init__(
         self,
@@ -71,40 +78,74 @@ class SpecRounds:
         self._inputs = inputs
         self._masks = masks
         self._count = count
+        self._going = SpecLanes(lanes, count, inputs.width, arena)
+        self._settled = {
+            size: settled_rows(arena, size, drafter.tokens, block=drafter.block)
+            for size in range(1, count + 1)
+        }
         self._hidden: Tensor | None = None
         if drafter.hidden is not None:
-            shape = (count * inputs.width, model.config.hidden_size)
+            shape = (2 * count * inputs.width, model.config.hidden_size)
             self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
-        self.widths = (inputs.width,)
+        self.widths = widths_of(inputs.width)
+        most = (inputs.width - 1,)
+        self.makes = most if drafter.block else tuple(width - 1 for width in self.widths[1:])
         self._graphs: dict[tuple[int, Part, int], tuple[Graph, Held]] = {}
+        self._makes: dict[tuple[int, int], Graph] = {}
         self._folds: dict[int, Graph] = {}
 
     @staticmethod
     def bytes(count: int, width: int, hidden_size: int) -> int:
         """An upper bound of what is taken from the arena."""
-        return 4 * count * width * hidden_size + 4096
+        settled = sum(settled_bytes(size, width) for size in range(1, count + 1))
+        return 8 * count * width * hidden_size + 8192 + SpecLanes.bytes(count, width) + settled
+
+    @staticmethod
+    def graphs(count: int, width: int) -> int:
+        """An upper bound of the graphs that are captured."""
+        widths = len(widths_of(width))
+        return count * (widths * len(Part) + widths)
 
     @property
     def counts(self) -> range:
         return range(1, self._count + 1)
 
+    def place(self, number: int, index: int) -> int:
+        """Where the hidden rows of a round's ``index``-th row begin; those of the round before it
+        stay."""
+        return (number % 2 * self._count + index) * self._inputs.width
+
+    def width(self, rows: int) -> int:
+        """The least width for so many rows to verify."""
+        return next(width for width in self.widths if width >= rows)
+
     def capture(self, device: Device, lane: Lane) -> None:
         """Capture everything, the largest count first. Each body has run before."""
         for count in reversed(self.counts):
-            for width in self.widths:
+            for width in reversed(self.widths):
                 forward = Held(width)
                 for part in Part:
                     held = forward if part in (Part.FORWARD, Part.FINISH) else Held(width)
                     body = partial(self.run, count, part, held)
                     self._graphs[count, part, width] = device.capture(body, lane), held
+            for most in self.makes:
+                body = partial(self.run_drafts, count, most)
+                self._makes[count, most] = device.capture(body, lane)
             self._folds[count] = device.capture(partial(self.run_fold, count), lane)
 
     def replay(self, count: int, part: Part, width: int) -> Held:
         graph, held = self._graphs[count, part, width]
         graph.replay()
         return held
+
+    def replay_drafts(self, count: int, wanted: int) -> None:
+        """Enqueue the least number of drafts that are at least ``wanted``, for what the round
+        before it accepted."""
+        if wanted:
+            most = min(most for most in self.makes if most >= wanted)
+            self._makes[count, most].replay()
 
     def replay_fold(self, count: int) -> None:
         self._folds[count].replay()
@@ -114,12 +155,30 @@ class SpecRounds:
         import torch
 
         with torch.inference_mode():
-            rows = self._inputs.rows(count, held.width)
             if part is not Part.FINISH:
-                held.ran = self._forward(rows, count, held.width)
+                held.ran = self._forward(count, held.width)
             if part is not Part.FORWARD:
                 assert held.ran is not None
-                self._finish(rows, count, held.ran, part)
+                self._finish(count, held.ran, part)
+
+    def run_drafts(self, count: int, most: int) -> None:
+        """Enqueue ``most`` drafts behind what was accepted. Where there is no use for one nothing
+        is stored for it."""
+        import torch
+
+        with torch.inference_mode():
+            rows, settled = self._inputs.rows(count, 1), self._settled[count]
+            tables, columns = self._lanes.tables.block_tables, []
+            for place, (_, wide) in enumerate(self._drafter.widths(most)):
+                starts, live = settled.starts[place], settled.live[place]
+                paged = PagedRows(tables, rows.lanes, starts, live, wide)
+                columns.append((paged, settled.positions[place]))
+            hidden = None
+            if self._hidden is not None:
+                hidden = self._hidden.index_select(0, settled.last)
+            drafts = self._drafter.propose(settled.tokens, hidden, columns).drafts[:, :most]
+            self._going.draft(rows, drafts, settled.live, block=self._drafter.block)
+            self._inputs.drafts(count)[:, :most].copy_(drafts)
 
     def run_fold(self, count: int) -> None:
         """Enqueue the states after what was accepted, each into its target."""
@@ -127,14 +186,17 @@ class SpecRounds:
 
         with torch.inference_mode():
             rows = self._inputs.fold_rows(count)
+            counts, last = self._going.folded(rows)
             slots, targets = rows.slots.long(), rows.targets.long()
-            self._state.fold(self._model.ops, slots, rows.counts, targets)
+            self._state.fold(self._model.ops, slots, counts, targets)
             if self._hidden is not None and self._drafter.hidden is not None:
-                last = self._hidden.index_select(0, rows.last.long())
-                self._drafter.hidden.index_copy_(0, targets, last)
+                hidden = self._hidden.index_select(0, last.long())
+                self._drafter.hidden.index_copy_(0, targets, hidden)
 
-    def _forward(self, rows: SpecRows, count: int, width: int) -> Ran:
+    def _forward(self, count: int, width: int) -> Ran:
         model = self._model
+        self._take_changes()
+        rows = self._going.resolve(self._inputs.rows(count, width), width)
         paged = PagedRows(
             self._lanes.tables.block_tables, rows.lanes, rows.starts, rows.live, width
         )
@@ -145,20 +207,45 @@ class SpecRounds:
         stream = model.forward(rows.ids, route, self._state, taps)
         seen = self._drafter.seen(stream.residual, taps)
         if self._hidden is not None and seen.hidden is not None:
-            self._hidden[: count * width].copy_(seen.hidden)
-        return Ran(model.logits(stream), seen, place, slots)
+            kept = (rows.places.unsqueeze(1) + self._columns[:width]).flatten()
+            self._hidden.index_copy_(0, kept.long(), seen.hidden)
+        return Ran(rows, model.logits(stream), seen, place, slots)
 
-    def _finish(self, rows: SpecRows, count: int, ran: Ran, part: Part) -> None:
+    def _take_changes(self) -> None:
+        """Write the block table entries that came with the round."""
+        import torch
+
+        tables = self._lanes.tables.block_tables
+        lanes, indices, pages = self._inputs.changes()
+        at = lanes.long() * tables.shape[1] + indices
+        whole = tables.view(-1)
+        whole.index_copy_(0, at, torch.where(pages < 0, whole.index_select(0, at), pages))
+
+    def _finish(self, count: int, ran: Ran, part: Part) -> None:
+        """Draw, accept, and leave what the drafts, the next round and the host go on from."""
+        rows, drafter, width = ran.rows, self._drafter, ran.place.rows.width
         tokens, broken = self._draw(rows, count, ran.logits, part)
-        *answer, drafts = self._inputs.answers(count, ran.place.rows.width)
+        answer = VerifyAnswer(*self._inputs.answers(count, width))
         verified = VerifiedRows(
             rows.ids, rows.starts, rows.live, rows.deltas, rows.remaining, rows.most
         )
-        drafter = self._drafter
-        settled = self._model.ops.settle_drafts(
-            tokens, broken, verified, VerifyAnswer(*answer), drafter.tokens, drafter.block
+        made = self._model.ops.settle_drafts(
+            tokens, broken, verified, answer, drafter.tokens, drafter.block
         )
-        drafts.copy_(self._propose(rows, ran, settled).flatten())
+        drafter.after_rows(rows.ids, ran.seen, ran.place, ran.slots)
+        last = self._going.leave(rows, made, answer.accepted)
+        settled = self._settled[count]
+        for kept, value in (
+            (settled.tokens, made.tokens),
+            (settled.last, last),
+            (settled.starts, made.starts),
+            (settled.live, made.live),
+            (settled.positions, made.positions),
+        ):
+            kept.copy_(value)
+        if part is not Part.GREEDY:
+            at, drawn = rows.lanes.long(), tokens.view(count, width)
+            self._model.ops.count_tokens(self._lanes.counts, at, drawn, answer.accepted + 1)
 
     def _draw(
         self, rows: SpecRows, count: int, logits: Tensor, part: Part
@@ -174,7 +261,7 @@ class SpecRounds:
         if part is Part.FINISH:
             taken = count * width
             masks = TokenMasks(self._masks.words[:taken], self._masks.active[:taken])
-        drafts = rows.ids.view(count, width)[:, 1:].contiguous()
+        drafts = rows.ids.view(count, width)[:, 1:].contiguous() if width > 1 else None
         drawn = model.ops.draw_rows(
             logits,
             model.addressable,
@@ -188,16 +275,8 @@ class SpecRounds:
         )
         return drawn.tokens, drawn.broken
 
-    def _propose(self, rows: SpecRows, ran: Ran, settled: SettledRows) -> Tensor:
-        """Let the drafter see the rows, and draft behind what was accepted, i32[B, K]. Where there
-        is no use for a draft nothing is stored for it."""
-        drafter, hidden = self._drafter, ran.seen.hidden
-        drafter.after_rows(rows.ids, ran.seen, ran.place, ran.slots)
-        if hidden is not None:
-            hidden = hidden.index_select(0, settled.last)
-        tables, columns = ran.place.rows.block_tables, []
-        for place, (_, wide) in enumerate(drafter.widths(drafter.tokens)):
-            starts, live = settled.starts[place], settled.live[place]
-            paged = PagedRows(tables, rows.lanes, starts, live, wide)
-            columns.append((paged, settled.positions[place]))
-        return drafter.propose(settled.tokens, hidden, columns).drafts
+
+def widths_of(most: int) -> tuple[int, ...]:
+    """Powers of two below ``most``, and it."""
+    powers = [1 << place for place in range(most.bit_length()) if 1 << place < most]
+    return (*powers, most)

@@ -88,9 +88,13 @@ class QueuedUnits:
         return ChunkLaunch(UnitKind.REPLAY, row, _nothing, advance)
 
     def decode(self, rows: Rows[UnitRow], *, ahead: bool) -> Launched:
-        if self._speculation is None or not decide_drafts(rows):
+        speculation = self._speculation
+        if speculation is None:
             return self._rounds.launch(rows)
-        return self._speculation.launch(rows)
+        if decide_drafts(rows) or (ahead and speculation.latest):
+            return speculation.launch(rows)
+        speculation.passed()
+        return self._rounds.launch(rows)
 
     def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
         if not isinstance(launched, RoundLaunch):
@@ -101,11 +105,13 @@ class QueuedUnits:
     def may_follow(self, launched: Launched, sequences: Rows[Sequence], *, decided: bool) -> bool:
         if self._speculation is None:
             return True
-        return isinstance(launched, RoundLaunch) and not self._next_drafts(sequences)
+        drafts = self._next_drafts(sequences)
+        # What verified rows leave is folded in front of a round like theirs, not of a plain one.
+        return (drafts and decided) or (isinstance(launched, RoundLaunch) and not drafts)
 
     def _next_drafts(self, sequences: Rows[Sequence]) -> bool:
         """Whether the coming round of these has to do with drafts."""
-        return any(s.drafts or s.drafts_wanted(len(sequences)) for s in sequences)
+        return any(s.drafts_to_verify or s.drafts_wanted(len(sequences)) for s in sequences)
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched:
         for row, forced in zip(rows, tokens, strict=True):
@@ -119,8 +125,6 @@ class QueuedUnits:
 
     def before_results(self, rehearse: Callable[[], object]) -> None:
         self._rounds.rehearse = rehearse
-        if self._speculation is not None:
-            self._speculation.rehearse = rehearse
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
         for work, row in zip(works, tokens, strict=True):
