@@ -180,7 +180,11 @@ def test_real_vocabularies():
     expected = reference.draft_candidates(logits, 16, 248_077)
     assert torch.equal(found.ids, expected.ids)
     assert torch.equal(found.values, expected.values)
-    args = walk_operands(operands, 8, 15, 16, 256, vocabulary=4096)
+
+
+@pytest.mark.gpu
+def test_a_captured_walk_is_that_of_float64():
+    args = walk_operands(Operands(10, "cuda"), 8, 15, 16, 256, vocabulary=4096)
     drafting.draft_walk(*args)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
