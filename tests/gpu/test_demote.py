@@ -46,7 +46,7 @@ def test_conversations_come_back_from_the_host(kv) -> None:
     with opened(kv_format=kv, extra_state_slots=40, kv_tokens=20_000) as engine:
         expected = talks_through(engine)
         assert engine.stats().demotions == 0
-    with opened(kv_format=kv, extra_state_slots=2, kv_tokens=20_000, host_bytes=1 << 30) as engine:
+    with opened(kv_format=kv, extra_state_slots=0, kv_tokens=20_000, host_bytes=1 << 30) as engine:
         [before] = engine.memory_summary().devices
         told = talks_through(engine)
         [after] = engine.memory_summary().devices
