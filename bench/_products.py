@@ -63,7 +63,7 @@ FEW_ROWS, SOME_ROWS = 6000, 20_000
 
 PARTS: dict[str, list[tuple[int, int]]] = {
     "bf16": [(0, 2), (0, 4), (1, 2), (1, 4)],
-    "fp8": [],
+    "fp8": [(0, 2), (2, 2), (2, 4)],
     "q4": [(0, 4), (0, 6), (0, 8), (1, 2), (1, 3), (1, 4), (3, 2), (3, 3)],
 }
 """Places in the list of shapes, and parts, for few rows."""

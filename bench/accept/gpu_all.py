@@ -21,6 +21,7 @@ from typing import IO
 
 from _setting import conditions
 from _stage import Facts, gpu_conditions
+from gpu_speed import FURTHER
 
 GPU = Path(__file__).with_name("gpu.py")
 POLL = 1.0
@@ -179,6 +180,27 @@ class Whole:
         running.log.close()
         self.say(f"{running.part.name}: exit code {found['exit_code']}, {found['seconds']} s")
 
+    def compare(self) -> None:
+        """Decode after the longest prompts against decode after short ones, of another process."""
+        found: Facts = {}
+        for geometry in sorted({part.options[3] for part in LONG}):
+            short, far = (
+                self._figure(f"{kind}, {geometry} bf16", key)
+                for kind, key in (("decode", "share 1"), ("long", "share far"))
+            )
+            if short is not None and far is not None:
+                found[geometry] = {"share 1": short, "share far": far}
+        if found:
+            near = all(two["share far"] >= two["share 1"] - FURTHER for two in found.values())
+            facts = {"shares": found, "allowed": FURTHER, "exit_code": 0, "seconds": 0.0}
+            self.parts["far against near"] = facts | {"passed": near}
+            self.write()
+
+    def _figure(self, part: str, key: str) -> float | None:
+        report = self.parts.get(part, {}).get("report") or {}
+        values = [step[key] for step in report.get("steps", {}).values() if key in step]
+        return float(values[0]) if values else None
+
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.begun:6.1f} s] {text}", flush=True)
 
@@ -235,5 +257,6 @@ def run(asked: argparse.Namespace) -> int:
                 if not asked.only or any(text in part.name for text in asked.only)
             ]  # fmt: skip
             whole.phase(together, wanted)
+        whole.compare()
         whole.table()
     return 0 if whole.passed else 1

@@ -130,3 +130,26 @@ def test_a_stage_that_hangs_is_ended_in_time_and_no_later_one_begins(all_stages)
 def test_all_stages_passed(all_stages) -> None:
     code, report = all_stages([(True, ["a", "b"])], 60.0)
     assert (code, report["passed"]) == (0, True)
+
+
+def test_decode_after_long_prompts_is_held_against_short_ones(all_stages, monkeypatch) -> None:
+    import gpu_all
+
+    shares = {"decode, 9b bf16": {"share 1": 0.8}, "long, 9b bf16": {"share far": 0.6}}
+
+    def ran(whole, together, parts):
+        whole.parts |= {
+            name: {"passed": True, "exit_code": 0, "seconds": 1.0, "report": {"steps": {"a": made}}}
+            for name, made in shares.items()
+        }
+
+    monkeypatch.setattr(gpu_all.Whole, "phase", ran)
+    code, report = all_stages([(False, ["any"])], 60.0)
+    assert code == 1
+    assert report["parts"]["far against near"]["passed"] is False
+    shares["long, 9b bf16"]["share far"] = 0.7
+    code, report = all_stages([(False, ["any"])], 60.0)
+    assert code == 0
+    assert report["parts"]["far against near"]["shares"] == {
+        "9b": {"share 1": 0.8, "share far": 0.7}
+    }
