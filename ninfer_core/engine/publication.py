@@ -216,5 +216,7 @@ def _refused(record: RequestRecord, row: PendingRow, ending: Ending) -> Judged:
 
 def _row_error(status: RowStatus) -> RequestError:
     if status is RowStatus.DEAD_END:
-        return ConstraintDeadEnd("no token of the vocabulary continues the constraint here")
+        return ConstraintDeadEnd(
+            "no token continues the constraint here, or its masks take too long to work out"
+        )
     return NonFiniteOutput("the model's logits held NaN or infinity")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
 from ninfer_grammar_xgrammar.matcher import Framed, Stage, StageMatcher
-from ninfer_grammar_xgrammar.parts import part_grammar
+from ninfer_grammar_xgrammar.pace import TooSlow
+from ninfer_grammar_xgrammar.parts import part_grammar, refuse
 
 if TYPE_CHECKING:
     from ninfer_grammar_xgrammar.library import Library
@@ -32,7 +33,7 @@ for whoever asks next."""
 OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
 LOWERED = 64
-"""Parts that are kept as grammars."""
+"""Parts that are kept as grammars, and such as are known to be too slow."""
 
 
 def open_backend(vocabulary: GrammarVocabulary) -> XGrammarCompiler:
@@ -72,6 +73,7 @@ class XGrammarCompiler:
         self._cache = _Cache()
         self._flights: dict[str, Future[tuple[Any, int]]] = {}
         self._lowered: OrderedDict[str, str] = OrderedDict()
+        self._slow: deque[str] = deque(maxlen=LOWERED)
         self._free = _free_words(vocabulary)
 
     def load(self) -> None:
@@ -132,6 +134,8 @@ class XGrammarCompiler:
             found = self._cache.get(key)
             if found is not None:
                 return found
+            if key in self._slow:
+                _refuse_slow(part)
             flight = self._flights.get(key)
             begun = flight is not None
             if flight is None:
@@ -142,12 +146,10 @@ class XGrammarCompiler:
         try:
             return flight.result(max(0.0, started + seconds - time.monotonic()))
         except FutureTimeout:
-            raise InvalidSchema(
-                f"{part.get('param', 'response_format')} takes longer than {seconds:g} "
-                "seconds to compile; simplify it, or try again when it is done",
-                param=part.get("param", "response_format"),
-                code="unsupported_json_schema",
-            ) from None
+            why = f"takes longer than {seconds:g} seconds to compile"
+            refuse(part, "unsupported", f"{why}; simplify it, or try again when it is done")
+        except TooSlow:
+            _refuse_slow(part)
 
     def _ebnf(self, key: str, part: dict[str, Any]) -> str:
         with self._lock:
@@ -194,6 +196,8 @@ class XGrammarCompiler:
             self._flights.pop(key, None)
             if result is not None:
                 self._cache.put(key, *result)
+            elif isinstance(error, TooSlow):
+                self._slow.append(key)
         if result is not None:
             flight.set_result(result)
         else:
@@ -210,6 +214,10 @@ def _open_library(vocabulary: GrammarVocabulary) -> Library:
             hint="install xgrammar again, or start with --no-plugin grammar_xgrammar",
         ) from error
     return Library(vocabulary)
+
+
+def _refuse_slow(part: dict[str, Any]) -> NoReturn:
+    refuse(part, "unsupported", "takes too long to enforce token by token; simplify it")
 
 
 def _asked_for(part: dict[str, Any]) -> bool:

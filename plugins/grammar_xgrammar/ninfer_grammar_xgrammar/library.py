@@ -9,6 +9,7 @@ import numpy as np
 import xgrammar
 
 from ninfer_core.contract.grammar import GrammarVocabulary
+from ninfer_grammar_xgrammar.pace import probe
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,8 +32,11 @@ class Library:
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=threads, cache_enabled=False)
 
     def compile(self, ebnf: str) -> Any:
-        """Releases the interpreter lock while it works."""
-        return self._compiler.compile_grammar(xgrammar.Grammar.from_ebnf(ebnf))
+        """Releases the interpreter lock while it works. Raises TooSlow."""
+        compiled = self._compiler.compile_grammar(xgrammar.Grammar.from_ebnf(ebnf))
+        words = -(-len(self._vocabulary.token_bytes) // 32)
+        probe(lambda: self.open(compiled), words, sorted(self._vocabulary.ends))
+        return compiled
 
     def open(self, compiled: Any) -> LibraryMatcher:
         return LibraryMatcher(xgrammar.GrammarMatcher(compiled))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ninfer_core.contract.frontend import ColumnState
+from ninfer_grammar_xgrammar.pace import Pace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,10 +48,11 @@ class Framed:
 class StageMatcher:
     """See the contract's ``Matcher``. ``ended``: the output was ended; nothing may follow."""
 
-    __slots__ = ("_framed", "_inner", "_stage", "_untouched", "ended")
+    __slots__ = ("_framed", "_inner", "_pace", "_stage", "_untouched", "ended")
 
     def __init__(self, framed: Framed) -> None:
         self._framed = framed
+        self._pace = Pace()
         self._untouched = True
         self.ended = False
         self._enter(framed.start)
@@ -58,7 +60,7 @@ class StageMatcher:
     def fork(self) -> StageMatcher:
         twin = object.__new__(StageMatcher)
         twin._framed, twin._stage, twin.ended = self._framed, self._stage, self.ended
-        twin._untouched = self._untouched
+        twin._untouched, twin._pace = self._untouched, self._pace
         twin._inner = None if self._inner is None else self._inner.fork()
         return twin
 
@@ -81,6 +83,15 @@ class StageMatcher:
         return bool(self._inner.accept_string(text))
 
     def fill(self, drafts: Sequence[int], out: npt.NDArray[np.uint32]) -> tuple[ColumnState, ...]:
+        """Raises TooSlow once the masks have taken too long."""
+        self._pace.begin()
+        states = self._columns(drafts, out)
+        self._pace.end(len(states))
+        return states
+
+    def _columns(
+        self, drafts: Sequence[int], out: npt.NDArray[np.uint32]
+    ) -> tuple[ColumnState, ...]:
         states = [self._column(out[0])]
         ahead = self.fork() if drafts else self
         for index, draft in enumerate(drafts, start=1):

@@ -29,13 +29,13 @@ def part_grammar(part: Part) -> Grammar:
             grammar.rules["root"] = _node(part, grammar)
             pruned = grammar.pruned()
             if pruned is None:
-                _refuse(part, "unsatisfiable", "allows no text at all")
+                refuse(part, "unsatisfiable", "allows no text at all")
             check_size(pruned)
             return pruned
     except TooLarge as error:
-        _refuse(part, "unsupported", f"is too large to enforce: {error}")
+        refuse(part, "unsupported", f"is too large to enforce: {error}")
     except RecursionError:
-        _refuse(part, "unsupported", "is too large to enforce: it is nested too deeply")
+        refuse(part, "unsupported", "is too large to enforce: it is nested too deeply")
 
 
 def _node(part: Part, grammar: Grammar) -> Node:
@@ -50,7 +50,7 @@ def _regex(part: Part, grammar: Grammar) -> Node:
     try:
         return spell(regex.full(part["pattern"]), Form.PLAIN)
     except RegexError as error:
-        _refuse(part, "invalid" if error.invalid else "unsupported", f"cannot be enforced: {error}")
+        refuse(part, "invalid" if error.invalid else "unsupported", f"cannot be enforced: {error}")
 
 
 def _grammar(part: Part, grammar: Grammar) -> Node:
@@ -58,7 +58,7 @@ def _grammar(part: Part, grammar: Grammar) -> Node:
         parsed = gbnf.parse(part["source"])
     except gbnf.GrammarError as error:
         kind = "invalid" if error.invalid else "unsupported"
-        _refuse(part, kind, f"is no grammar that can be enforced: {error}")
+        refuse(part, kind, f"is no grammar that can be enforced: {error}")
     names = {name: f"given {name}" for name in parsed.rules}
     for name, node in parsed.rules.items():
         grammar.rules[names[name]] = _renamed(node, names)
@@ -68,11 +68,11 @@ def _grammar(part: Part, grammar: Grammar) -> Node:
 def _choice(part: Part, grammar: Grammar) -> Node:
     values = part["values"]
     if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
-        _refuse(part, "invalid", "must be a list of texts with at least one entry")
+        refuse(part, "invalid", "must be a list of texts with at least one entry")
     if not all(values):
-        _refuse(part, "invalid", "has an empty text among its choices")
+        refuse(part, "invalid", "has an empty text among its choices")
     if len(values) > MAX_CHOICES or sum(map(len, values)) > MAX_CHOICE_CHARS:
-        _refuse(part, "unsupported", f"has more than {MAX_CHOICES} choices, or too long ones")
+        refuse(part, "unsupported", f"has more than {MAX_CHOICES} choices, or too long ones")
     return alt(*values)
 
 
@@ -86,7 +86,8 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     return Loop(_renamed(node.item, names)) if isinstance(node, Loop) else node
 
 
-def _refuse(part: Part, kind: str, why: str) -> NoReturn:
+def refuse(part: Part, kind: str, why: str) -> NoReturn:
+    """Raises InvalidSchema; ``kind``: invalid, unsupported or unsatisfiable."""
     what = {"grammar": "grammar", "regex": "regex", "choice": "choice"}
     param = part.get("param", "response_format")
     code = f"{kind}_{what.get(part['kind'], 'json_schema')}"
