@@ -101,6 +101,6 @@ def test_transformers_answers(checkpoint, tokenizer, training, question, thinkin
     from train.rendering import Renderer
 
     text = Renderer().conversation([{"role": "user", "content": question}], thinking=thinking)
-    subject = load(checkpoint, None)
+    subject = load(checkpoint, ())
     generated = subject.generate(tokenizer.encode(text, add_special_tokens=False).ids)
     assert tokenizer.decode(generated) == answer

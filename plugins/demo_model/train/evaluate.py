@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,24 +27,28 @@ from train.mtp import MtpHead
 from train.rendering import END_OF_TURN, Encoder, parse_reply
 
 MAX_NEW = 160
+DRAFTS = {"mtp": 3, "dflash": 7, "dflash2": 7}
+"""Drafts of a round, by drafter."""
+
 UNSPLIT = "talk"
 """The one family whose few cases are all in training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: the model, its tokenizer and, where asked for, one drafter."""
+    """What is measured: the model, its tokenizer and the drafters asked for, by name."""
 
     model: Any
     tokenizer: Tokenizer
-    head: MtpHead | Drafting | None
+    drafters: dict[str, MtpHead | Drafting]
 
-    def count(self, ids: list[int], prompt: int, tally: Tally) -> None:
+    def count(self, drafter: str, ids: list[int], prompt: int, tally: Tally) -> None:
         """Add the rounds of one reply, `ids[prompt:]`."""
-        if isinstance(self.head, Drafting):
-            count_block_rounds(self.head, ids, prompt, tally)
-        elif self.head is not None:
-            count_rounds(self.model, self.head, ids, prompt, tally)
+        found = self.drafters[drafter]
+        if isinstance(found, Drafting):
+            count_block_rounds(found, ids, prompt, tally)
+        else:
+            count_rounds(self.model, found, ids, prompt, tally)
 
     def generate(self, prompt: list[int]) -> list[int]:
         """Greedy continuation through the end of the turn."""
@@ -75,28 +80,34 @@ def main() -> None:
     options = _parser().parse_args()
     seed = time.time_ns() if options.seed is None else options.seed
     emit(seed=seed, date=datetime.now(UTC).date().isoformat())
-    subject = load(options.checkpoint, options.drafter if options.drafts else None)
+    subject = load(options.checkpoint, options.drafters)
     for family in options.families:
         emit(**measure(subject, family, seed, options))
 
 
-def load(checkpoint: Path, drafter: str | None) -> Subject:
-    """The bf16 checkpoint for fp32 arithmetic, with the drafter `mtp`, `dflash` or `dflash2`."""
+def load(checkpoint: Path, drafters: Sequence[str]) -> Subject:
+    """The bf16 checkpoint for fp32 arithmetic, with drafters of `DRAFTS`."""
     from transformers import Qwen3_5ForCausalLM
 
     model: Any = Qwen3_5ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     model.eval()
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
-    if drafter is None:
-        return Subject(model, tokenizer, None)
-    if drafter != "mtp":
-        beside = checkpoint.with_name(f"{checkpoint.name}_{drafter}")
-        return Subject(model, tokenizer, Drafting.load(model, beside, tokenizer.get_vocab_size()))
+    found: dict[str, MtpHead | Drafting] = {}
+    for name in drafters:
+        if name == "mtp":
+            found[name] = _mtp_head(model, checkpoint)
+        else:
+            beside = checkpoint.with_name(f"{checkpoint.name}_{name}")
+            found[name] = Drafting.load(model, beside, tokenizer.get_vocab_size())
+    return Subject(model, tokenizer, found)
+
+
+def _mtp_head(model: Any, checkpoint: Path) -> MtpHead:
     stored = load_file(checkpoint / "model.safetensors")
     head = MtpHead(model.config)
     named = {name: value for name, value in stored.items() if name.startswith("mtp.")}
     head.load_state_dict({name.removeprefix("mtp."): v.float() for name, v in named.items()})
-    return Subject(model, tokenizer, head)
+    return head
 
 
 def measure(
@@ -105,7 +116,7 @@ def measure(
     """Right answers of `options.cases`, and what the drafts achieve."""
     encoder, rng = Encoder(subject.tokenizer), Random(f"{seed}/{family}")
     split: Split = "any" if family == UNSPLIT else "heldout"
-    tally, right = Tally(options.drafts), 0
+    tallies, right = {name: Tally(DRAFTS[name]) for name in subject.drafters}, 0
     for _ in range(options.cases):
         case = draw(family, rng, split, thinking=options.thinking)
         prompt = encoder.prompt_ids(case)
@@ -115,13 +126,13 @@ def measure(
         if options.show and not correct:
             given = subject.tokenizer.decode(generated)
             emit(asked=str(case.messages[-1]["content"])[-300:], answer=case.answer, given=given)
-        if subject.head is not None:
-            subject.count(prompt + generated, len(prompt), tally)
+        for name, tally in tallies.items():
+            subject.count(name, prompt + generated, len(prompt), tally)
     found: dict[str, Any] = {"family": family, "right": right, "cases": options.cases}
-    if subject.head is not None:
+    for name, tally in tallies.items():
         length = round(1 + sum(tally.accepted) / max(1, tally.rounds), 3)
-        found |= {"rounds": tally.rounds, "accepted": tally.accepted, "rates": tally.rates()}
-        found |= {"tokens_per_round": length}
+        lines = {"rounds": tally.rounds, "accepted": tally.accepted, "rates": tally.rates()}
+        found[name] = lines | {"tokens_per_round": length}
     return found
 
 
@@ -131,8 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", type=int, default=100, help="cases per family")
     parser.add_argument("--seed", type=int, help="default: the clock")
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=FAMILIES + EXTRA)
-    parser.add_argument("--drafts", type=int, default=0, help="also measure this many drafts")
-    parser.add_argument("--drafter", default="mtp", choices=("mtp", "dflash", "dflash2"))
+    parser.add_argument("--drafters", nargs="*", default=[], choices=list(DRAFTS))
     parser.add_argument("--thinking", action=argparse.BooleanOptionalAction, default=None)
     parser.add_argument("--show", action="store_true", help="print wrong answers")
     return parser

@@ -33,7 +33,6 @@ from train.train import special_ids
 
 SAVE_EVERY_S = 60.0
 WARMUP_STEPS = 60
-HOLD = 0.35
 EVERY = {"middle": 4, "long": 21}
 ROWS = {"short": 32, "middle": 5, "long": 1}
 """In which steps a stream is drawn instead of the short one, and its rows."""
@@ -135,7 +134,7 @@ def _train(
     started, saved, step, mean = time.process_time(), 0.0, 0, 0.0
     while (elapsed := time.process_time() - started) < options.seconds:
         warm = min(1.0, (step + 1) / WARMUP_STEPS)
-        left = min(1.0, (1.0 - elapsed / options.seconds) / (1.0 - HOLD))
+        left = min(1.0, (1.0 - elapsed / options.seconds) / (1.0 - options.hold))
         rows = batches.next(step)
         ids, ends = _tensors(rows)
         loss = subject.loss(ids, ends, _anchors(rows, options.anchors, generator))
@@ -207,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint"))
     parser.add_argument("--seconds", type=float, default=1500.0, help="of this process's CPU time")
     parser.add_argument("--peak", type=float, default=5e-3, help="peak learning rate")
+    parser.add_argument("--hold", type=float, default=0.35, help="share of the time at the peak")
     parser.add_argument("--anchors", type=int, default=12, help="blocks per row and step")
     parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--cases", type=int, default=24, help="held-out cases per family")
