@@ -178,3 +178,31 @@ def test_bytes_that_are_no_text_are_flushed_once(says):
     smile = server.engine.frontend.tokenize("ab😀")
     server.engine.raw = smile[:-1]
     assert both(server)["content"] == "ab\ufffd"
+
+
+def continued(server, **fields):
+    """The text of a completion without and with a stream; they must be equal."""
+    body = {"prompt": "a", "max_tokens": 500, **fields}
+    [whole] = server.request("/v1/completions", json.dumps(body).encode()).json["choices"]
+    streamed = server.request("/v1/completions", json.dumps({**body, "stream": True}).encode())
+    choices = [event["choices"][0] for event in streamed.events[:-1]]
+    assert "".join(choice["text"] for choice in choices) == whole["text"]
+    assert choices[-1]["finish_reason"] == whole["finish_reason"]
+    return whole
+
+
+@pytest.mark.parametrize("stop", ["own fox", "fox", "quick brown fox jumps"])
+def test_no_half_of_a_stop_string_in_a_completion(says, stop):
+    text = "The quick brown fox jumps over the lazy dog"
+    found = continued(says(text), stop=[stop])
+    assert (found["text"], found["finish_reason"]) == (text.partition(stop)[0], "stop")
+
+
+def test_what_only_looked_like_a_stop_string_is_part_of_a_completion(says):
+    text = "The quick brown fog jumps. own fo"
+    assert continued(says(text), stop=["own fox"])["text"] == text
+
+
+def test_characters_over_several_tokens_stay_whole_in_a_completion(says):
+    text = "🎉😀👩‍👩‍👧 日本語、漢字 ünïcødé 🇩🇪"
+    assert continued(says(text))["text"] == text

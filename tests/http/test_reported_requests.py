@@ -97,9 +97,9 @@ def test_a_wrong_bias_leaves_the_engine_alone(demo, bias):
     assert demo.get("/ready").status == 200
 
 
-def asking(demo, stream):
+def asking(demo, stream, talk=HELLO):
     """A connection on which an answer without an end was asked for."""
-    body = {"messages": HELLO, "ignore_eos": True, "max_tokens": 900, "stream": stream}
+    body = {"messages": talk, "ignore_eos": True, "max_tokens": 900, "stream": stream}
     data = json.dumps(body).encode()
     where = urlsplit(demo.url)
     sock = socket.create_connection((where.hostname, where.port), timeout=20)
@@ -115,6 +115,18 @@ def asking(demo, stream):
 def test_a_dropped_connection_ends_its_request(demo, eventually, stream):
     assert demo.get("/health").json["running"] == 0
     with asking(demo, stream):
+        eventually(lambda: demo.get("/health").json["running"] == 1)
+    eventually(lambda: demo.get("/health").json["running"] == 0)
+    again = demo.post("/v1/chat/completions", messages=HELLO, temperature=0)
+    assert again.json["choices"][0]["message"]["content"] == "42"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_dropped_connection_ends_the_reading_of_its_prompt(demo, eventually, stream):
+    talk = [{"role": "user", "content": " ".join(map(str, range(230)))}]
+    length = demo.post("/tokenize", messages=talk).json["count"]
+    assert length > 700
+    with asking(demo, stream, talk):
         eventually(lambda: demo.get("/health").json["running"] == 1)
     eventually(lambda: demo.get("/health").json["running"] == 0)
     again = demo.post("/v1/chat/completions", messages=HELLO, temperature=0)

@@ -94,9 +94,10 @@ def test_prompt_logprobs_do_not_depend_on_what_was_asked_before(demo, score):
     text = "Keep this in mind. " + " ".join(f"The code of room {n} is {n * 37}." for n in range(24))
     ids = tokens(demo, text)
     assert len(ids) >= 250
-    fields = {"max_tokens": 1, "temperature": 0}
     vectors = []
-    for order in ((True, False), (False, True)):
+    for order, salt in (((True, False), None), ((False, True), None), ((True, True), "apart")):
+        # What was asked under another salt is not reused.
+        fields = {"max_tokens": 1, "temperature": 0, "cache_salt": salt}
         for scored in order:
             if not scored:
                 demo.post("/v1/completions", prompt=text, **fields)
@@ -107,6 +108,7 @@ def test_prompt_logprobs_do_not_depend_on_what_was_asked_before(demo, score):
             rows = choice["prompt_logprobs"][1:]
             vectors.append([row[str(i)]["logprob"] for row, i in zip(rows, ids[1:], strict=True)])
     own = score(ids).gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+    assert len(vectors) == 4
     for vector in vectors:
         assert vector == pytest.approx(own, abs=CLOSE)
 
