@@ -141,7 +141,7 @@ def varied(kind: str, found: list[Timed]) -> list[Tile]:
     tried = []
     for _, tile in found[:1]:
         others = [replace(tile, ahead=ahead, early=early) for ahead, early in ways]
-        limits = (80, 112) if kind == "bf16" else (64, 104)
+        limits = {"bf16": (80, 112), "fp8": (64, 104), "q4": (80, 96)}[kind]
         others += [replace(tile, registers=count) for count in limits]
         tried += [other for other in others if other != tile]
     return tried
