@@ -11,6 +11,7 @@ from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import Budget, BuildRequest, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.draft_choice import draft_entry, features_of, open_draft_backend
+from ninfer_core.draft_report import draft_details
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.errors import NinferError
@@ -161,6 +162,7 @@ def _build(
         details={
             "ops": sorted({choice.backend for choice in selection.choices}),
             "frontend": dict(instance.frontend.describe()),
+            **draft_details(drafter.name if drafter else None, instance.program),
         },
         warm_up=any(device.facts.kind != "cpu" for device in devices),
         device_use=lambda: tuple(map(device_use, devices)),

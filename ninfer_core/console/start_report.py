@@ -14,11 +14,13 @@ _GIB: Final = 1 << 30
 
 
 def start_facts(summary: LoadSummary) -> dict[str, Any]:
-    """Seconds, bytes by purpose, pages, slots and devices; empty for an engine on the CPU."""
+    """Seconds, bytes by purpose, pages, slots and devices, and what drafts cost; empty for an
+    engine on the CPU."""
     memory = summary.memory
     if memory is None or _on_cpu(summary):
         return {}
-    return {
+    draft = summary.details.get("draft")
+    return ({"draft": draft} if draft else {}) | {
         "seconds": summary.seconds,
         "warm_up_seconds": summary.warm_up_seconds,
         "bytes": dict(memory.bytes),
@@ -45,6 +47,8 @@ def say_start(summary: LoadSummary) -> None:
     say("start", _memory_line(memory))
     if memory.kept_slots or memory.kept_pages:
         say("start", _kept_line(memory))
+    if (draft := summary.details.get("draft")) and draft.get("costs_ms"):
+        say("start", _draft_line(draft))
     say(
         "start",
         f"ready in {summary.seconds:.1f} s, {summary.warm_up_seconds:.1f} s of them warm-up",
@@ -57,6 +61,16 @@ def say_start(summary: LoadSummary) -> None:
             f"requests of --max-context {summary.max_context} can fill {wanted * PAGE_TOKENS:,}: "
             "then some wait or are computed again",
         )
+
+
+def _draft_line(draft: Mapping[str, Any]) -> str:
+    """What all K drafts cost with one row, beside a plain round."""
+    costs = draft["costs_ms"]["1"]
+    return (
+        f"{draft['backend']} with {draft['tokens']} drafts: a plain round {costs['plain']:.2f} ms, "
+        f"one that verifies them {costs['verify'][-1]:.2f} ms, making them "
+        f"{costs['draft'][-1]:.2f} ms"
+    )
 
 
 def _on_cpu(summary: LoadSummary) -> bool:

@@ -100,3 +100,33 @@ def test_an_engine_on_the_cpu_says_nothing(ninfer) -> None:
     done = ninfer("run", "demo", "--prompt", "x", "--json")
     assert "start" not in done.json
     assert starts(done) == []
+
+
+COSTS = {
+    "1": {"plain": 4.27, "verify": [4.4, 5.0], "draft": [0.0, 0.5]},
+    "8": {"plain": 5.42, "verify": [5.6, 6.5], "draft": [0.0, 0.75]},
+}
+
+
+@pytest.fixture
+def drafting(on_gpu, monkeypatch):
+    """The same with a drafter."""
+    own = ScriptedEngine.load_summary
+    draft = {"backend": "mtp", "tokens": 1, "costs_ms": COSTS}
+    monkeypatch.setattr(
+        ScriptedEngine, "load_summary", lambda self: replace(own(self), details={"draft": draft})
+    )
+    return on_gpu
+
+
+def test_a_line_says_what_drafts_were_measured_to_cost(drafting) -> None:
+    done = drafting("run", "demo", "--prompt", "x")
+    assert (
+        "ninfer: start: mtp with 1 drafts: a plain round 4.27 ms, one that verifies them 5.00 ms, "
+        "making them 0.50 ms"
+    ) in starts(done)
+
+
+def test_the_table_of_costs_is_in_the_json(drafting) -> None:
+    start = drafting("run", "demo", "--prompt", "x", "--json").json["start"]
+    assert start["draft"]["costs_ms"] == COSTS

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -149,6 +149,22 @@ def _vllm_times(text: MetricsText, labels: Labels, seen: RequestMetrics) -> None
         text.counter(f"vllm:spec_decode_num_{name}_tokens_total", about, [(labels, count)])
 
 
+def _draft_costs(text: MetricsText, costs_ms: Mapping[str, Any]) -> None:
+    """What start-up measured, by rows; ``drafts`` verified or made."""
+    samples = []
+    for rows, costs in costs_ms.items():
+        samples.append(({"rows": rows, "drafts": "0", "part": "plain"}, costs["plain"] / 1e3))
+        for part in ("verify", "draft"):
+            for drafts, cost in enumerate(costs[part]):
+                labels = {"rows": rows, "drafts": str(drafts), "part": part}
+                samples.append((labels, cost / 1e3))
+    if samples:
+        about = (
+            "Seconds of a plain round, of verifying drafts and of making them, measured at start"
+        )
+        text.gauge("ninfer_draft_cost_seconds", about, samples)
+
+
 def _engine(text: MetricsText, gateway: Gateway, stats: EngineStats) -> None:
     ready = gateway.engine.availability().ready
     text.gauge("ninfer_ready", "Whether new requests are accepted", int(ready))
@@ -161,6 +177,7 @@ def _engine(text: MetricsText, gateway: Gateway, stats: EngineStats) -> None:
     text.counter("ninfer_requests_failed_total", "Requests that failed, by code", failed)
     batches = {str(rows): count for rows, count in sorted(stats.rows_by_batch.items())}
     text.counter("ninfer_rounds_total", "Decode rounds, by rows", _by("rows", batches))
+    _draft_costs(text, gateway.model.details.get("draft", {}).get("costs_ms", {}))
     text.counter(
         "ninfer_reuse_total", "Admissions, by what reuse came to", _by("reason", stats.reuse)
     )

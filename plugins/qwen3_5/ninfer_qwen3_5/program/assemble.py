@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.instance import Budget
@@ -57,6 +58,8 @@ def generation_program(
     queued = build_queued(model, budget, device, numerics, held, prepare, drafting)
     memory = queued.memory | {"weights": weight_bytes(model)}
     _note_drafter(memory, drafting, queued.layout, numerics)
+    if drafting is not None and drafting.costs is None:
+        drafting = replace(drafting, costs=queued.draft_costs)
     limits = _limits(model, budget, queued.units.rounds_ahead, drafting)
     sizes = state_sizes(model.config, numerics, NO_DRAFTS if drafting is None else drafting.room)
     host = _host_tier(model, queued.state, queued.stores, queued.layout, device, sizes, memory)

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ninfer_core.contract.draft_costs import DraftCosts
 from ninfer_core.contract.instance import Budget
 from ninfer_core.device.base import LaneRole
 from ninfer_core.device.flags import set_timer_slack
@@ -17,6 +18,7 @@ from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_
 from ninfer_qwen3_5.program.queued.capacity import plan_capacity
 from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
 from ninfer_qwen3_5.program.queued.decode import RoundLauncher
+from ninfer_qwen3_5.program.queued.draft_measure import DraftMeasure, measured
 from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
 from ninfer_qwen3_5.program.queued.masks import MaskBlock, MaskRing
 from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal, rehearse
@@ -43,6 +45,7 @@ class Queued:
     state: ModelState
     units: QueuedUnits
     memory: dict[str, int]
+    draft_costs: DraftCosts | None = None
 
 
 def build_queued(
@@ -90,7 +93,7 @@ def build_queued(
     stores = Stores(layout, lanes.host_tables, unit.page, unit.slot, budget.host_bytes)
     device.reserve_workspace(capacity.workspace)
     before = device.memory().free
-    units = _units(
+    units, costs = _units(
         model, state, lanes, stores, device, arena, pinned, budget, held, prepare, drafter
     )
     memory = {name: owner.capacity for name, owner in arenas.items()}
@@ -101,7 +104,7 @@ def build_queued(
         "headroom": capacity.headroom,
         "pinned": pinned.capacity,
     }
-    return Queued(layout, stores, state, units, memory)
+    return Queued(layout, stores, state, units, memory, costs)
 
 
 def _units(
@@ -116,7 +119,8 @@ def _units(
     held: ExitStack,
     prepare: Prepare | None,
     drafter: Drafter | None,
-) -> QueuedUnits:
+) -> tuple[QueuedUnits, DraftCosts | None]:
+    """The units, and what drafts cost on a device where time means something."""
     lane, count = device.lane(LaneRole.COMPUTE), budget.max_concurrency
     ring = HostRing(count, pinned, arena)
     masks = MaskRing(count, model.config.vocab_size, pinned, arena, lane)
@@ -138,7 +142,12 @@ def _units(
         speculation.capture(device, lane)
     rounds.capture(device, lane)
     plain = RoundLauncher(rounds, ring, lanes, stores.tables, masks, model.ops, lane)
-    return QueuedUnits(model, lanes, masks, chunks, plain, lane, held, launcher)
+    units = QueuedUnits(model, lanes, masks, chunks, plain, lane, held, launcher)
+    if speculation is None or launcher is None or device.facts.kind == "cpu":
+        return units, None
+    scratch = stores.slots.scratch
+    measure = DraftMeasure(rounds, ring, speculation, launcher.inputs, lane, scratch)
+    return units, measured(measure, lanes, state)
 
 
 def _speculation(
