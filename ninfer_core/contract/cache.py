@@ -1,7 +1,7 @@
 """The seam for cache policies: they rank facts and never see stores.
 
 A policy runs on the engine worker and must be deterministic: no clock, no randomness, no order of
-sets. ``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
+sets. What it raises costs the cache: all checkpoints are dropped, and the engine goes on. ``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ class CachePolicy(Protocol):
 
     def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
         """Those that may be carried out, the least valuable first; of several actions on one
-        checkpoint the first counts. ``DEMOTE`` copies to the host where that has room for it."""
+        checkpoint the first counts. ``DEMOTE`` copies to the host where that has room for it.
+
+        ``candidates`` are of some that were used least recently, in the order in which they came;
+        of a large cache not all."""
         ...
 
     def admit(self, offer: SaveOffer) -> bool:
