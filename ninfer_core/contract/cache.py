@@ -1,7 +1,8 @@
 """The seam for cache policies: they rank facts and never see stores.
 
 A policy runs on the engine worker and must be deterministic: no clock, no randomness, no order of
-sets. What it raises costs the cache: all checkpoints are dropped, and the engine goes on. ``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
+sets. What it raises costs the cache: all checkpoints are dropped, and the engine goes on.
+``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
 """
 
 from __future__ import annotations
