@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from ninfer_core.contract.errors import InvalidRequest
-from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams
+from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams, plain
 
 JsonObject = Mapping[str, Any]
 MAX_SESSION_KEY_BYTES = 256
@@ -161,10 +161,11 @@ class GenerationOptions:
             _check_count(name, getattr(self, name))
         for name in ("queue_timeout", "deadline"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and not (isinstance(value, Real) and float(value) >= 0):
                 raise InvalidRequest(
-                    f"{name} is {value}; it must be a number of seconds, not negative", param=name
+                    f"{name} is {value!r}; it must be a number of seconds, not negative", param=name
                 )
+            plain(self, name, float)
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None and not (
@@ -174,6 +175,8 @@ class GenerationOptions:
                     f"{name} is {value}; it must lie between 0 and {MAX_LOGPROBS}",
                     param=name,
                 )
+        for name in (*_COUNTS, "logprobs", "prompt_logprobs"):
+            plain(self, name, int)
         self._check_stops()
 
     def _check_stops(self) -> None:

@@ -15,6 +15,13 @@ MIN_TEMPERATURE = 1e-6
 """A smaller divisor could push logits beyond float32."""
 
 
+def plain(record: object, name: str, kind: type[int] | type[float]) -> None:
+    """Make a number of a frozen ``record`` one of ``kind``; None stays None."""
+    value = getattr(record, name)
+    if value is not None and type(value) is not kind:
+        object.__setattr__(record, name, kind(value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """The sampling law of one request, applied in this order on raw logits ``f32[V]``.
@@ -54,6 +61,7 @@ class SamplingParams:
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise InvalidRequest("seed must lie between 0 and 2**64 - 1", param="seed")
         self._check_biases()
+        self._make_plain()
 
     def _check_temperature(self) -> None:
         if 0 < self.temperature < MIN_TEMPERATURE:
@@ -75,6 +83,15 @@ class SamplingParams:
             raise InvalidRequest(
                 "logit_bias values must lie between -100 and 100", param="logit_bias"
             )
+
+    def _make_plain(self) -> None:
+        """Numbers of any kind, such as NumPy's, as Python's own: tensors are made of no others."""
+        for name, _, _ in _RANGES:
+            plain(self, name, int if name == "top_k" else float)
+        plain(self, "seed", int)
+        if any(type(t) is not int or type(b) is not float for t, b in self.logit_bias.items()):
+            biases = {int(token): float(bias) for token, bias in self.logit_bias.items()}
+            object.__setattr__(self, "logit_bias", biases)
 
     @property
     def penalised(self) -> bool:
