@@ -50,6 +50,11 @@ def trace(engine: Any, batch: int, prompt: int, seconds: float) -> list[dict[str
     for stream in streams:
         for _event in stream:
             pass
+    return device_events(profiler)
+
+
+def device_events(profiler: Any) -> list[dict[str, Any]]:
+    """Kernels and copies that a profiler saw, in their order."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

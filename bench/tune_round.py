@@ -2,12 +2,14 @@
 
 Usage: python bench/tune_round.py [--geometry 27b] [--weights q4] [--batch 1,8] [--context 512]
        [--only NAME ...] [--tiles FILE ...] [--json FILE] [--seconds 90] [--device cuda:0]
+       [--profile NAME ...]
 
 Each variant captures the greedy round again, with the kernels that it needs compiled ahead, and
 replays it; variants run one after another in the order of the list until the time is spent, the
-first one again at the end, which says how far times drift. FILE is a table as ``tune_linear.py``
-writes it; each becomes a variant. Keys and values of all tokens lie on one page: what attention
-reads of a short context does not count here.
+first one again at the end, which says how far times drift. Those named by ``--profile`` are traced
+too: their kernels come as ``profile_round.py`` gives them, for the first batch. FILE is a table as
+``tune_linear.py`` writes it; each becomes a variant. Keys and values of all tokens lie on one page:
+what attention reads of a short context does not count here.
 """
 
 from __future__ import annotations
@@ -135,8 +137,9 @@ class Bench:
         )
         self._rounds._lanes.tables.block_tables.zero_()
 
-    def milliseconds(self, batch: int) -> list[float]:
-        """Of one round, each time. Compiles and captures as launches are now."""
+    @contextmanager
+    def captured(self, batch: int) -> Iterator[Any]:
+        """The graph of a round, compiled and captured as launches are now."""
 
         def run() -> None:
             self._rounds.run(batch, self._part)
@@ -147,9 +150,29 @@ class Bench:
         self._lane.synchronize()
         graph = self._device.capture(run, self._lane)
         try:
-            return [self._timed(graph, batch) for _ in range(REPEATS + 2)][2:]
+            yield graph
         finally:
             graph.close()
+
+    def milliseconds(self, batch: int) -> list[float]:
+        """Of one round, each time."""
+        with self.captured(batch) as graph:
+            return [self._timed(graph, batch) for _ in range(REPEATS + 2)][2:]
+
+    def kernels(self, batch: int) -> dict[str, Any]:
+        """What the profiler sees of some rounds in a row."""
+        import torch
+        from profile_round import device_events, split_rounds, summarise
+        from torch.profiler import ProfilerActivity, profile
+
+        with self.captured(batch) as graph:
+            self._timed(graph, batch)
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                for _ in range(4):
+                    self._timed(graph, batch)
+                torch.cuda.synchronize()
+        found: dict[str, Any] = summarise(split_rounds(device_events(profiler)))
+        return found
 
     def _timed(self, graph: Any, batch: int) -> float:
         import torch
@@ -184,6 +207,14 @@ def measured(bench: Bench, variant: Variant, batches: list[int]) -> dict[str, An
     return row | {"seconds": round(time.perf_counter() - begun, 1)}
 
 
+def profiled(bench: Bench, variant: Variant, batch: int) -> dict[str, Any]:
+    try:
+        with applied(variant):
+            return {"variant": variant.name} | bench.kernels(batch)
+    except Exception as error:
+        return {"variant": variant.name, "error": f"{type(error).__name__}: {str(error)[-300:]}"}
+
+
 def chosen(names: list[str], tables: list[Path]) -> list[Variant]:
     """Those asked for, all without names, and one for each table."""
     known = [v for v in VARIANTS if not names or any(name in v.name for name in names)]
@@ -197,6 +228,7 @@ def main() -> None:
     parser.add_argument("--batch", default="1,8")
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--only", nargs="+", default=[], help="variants with this in their names")
+    parser.add_argument("--profile", nargs="+", default=[], help="names of variants to trace")
     parser.add_argument("--tiles", nargs="+", type=Path, default=[])
     parser.add_argument("--seconds", type=float, default=90, help="after which no variant begins")
     parser.add_argument("--device", default="cuda:0")
@@ -206,16 +238,26 @@ def main() -> None:
     begun = time.perf_counter()
     bench = Bench(options.geometry, options.weights, options.device, max(batches), options.context)
     print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
-    report = {"geometry": options.geometry, "weights": options.weights, "rows": []}
+    rows: list[dict[str, Any]] = []
+    profiles: list[dict[str, Any]] = []
+
+    def write() -> None:
+        report = {"geometry": options.geometry, "weights": options.weights}
+        report |= {"rows": rows, "profiles": profiles}
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
     variants = chosen(options.only, options.tiles)
     for variant in [*variants, variants[0]]:
         if time.perf_counter() - begun > options.seconds:
             break
-        row = measured(bench, variant, batches)
-        report["rows"].append(row)
-        print(row, flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        rows.append(measured(bench, variant, batches))
+        print(rows[-1], flush=True)
+        write()
+    for variant in VARIANTS:
+        if variant.name in options.profile:
+            profiles.append(profiled(bench, variant, batches[0]))
+            write()
 
 
 if __name__ == "__main__":
