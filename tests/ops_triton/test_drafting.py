@@ -68,7 +68,7 @@ def hard_logits(operands, rows, vocabulary):
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
-    ("count", "addressable"), [(16, 100), (16, 131), (1, 131), (5, 96), (16, 16)]
+    ("count", "addressable"), [(16, 100), (16, 131), (1, 131), (5, 96), (16, 16), (50, 131)]
 )
 def test_candidates_are_exact(operands, count, addressable):
     logits = hard_logits(operands, 7, 131)
@@ -108,7 +108,7 @@ def expected_walk(candidates, hidden, anchors, *tables):
 
 @pytest.mark.parametrize(
     ("sequences", "steps", "count", "rank"),
-    [(2, 4, 16, 256), (3, 1, 5, 32), (1, 15, 16, 64), (1, 2, 1, 100)],
+    [(2, 4, 16, 256), (3, 1, 5, 32), (1, 15, 16, 64), (1, 2, 1, 100), (1, 2, 40, 32)],
 )
 def test_the_walk_is_that_of_float64(operands, sequences, steps, count, rank):
     args = walk_operands(operands, sequences, steps, count, rank)
@@ -158,9 +158,9 @@ def test_operands_that_do_not_fit_are_refused(operands):
     ):
         with pytest.raises(OpError, match=words):
             drafting.block_conv(*args)
-    for count, addressable in ((0, 9), (17, 30), (4, 3), (4, 41)):
+    for count, addressable in ((0, 9), (65, 90), (4, 3), (4, 100)):
         with pytest.raises(OpError, match=f"{count} candidates of {addressable}"):
-            drafting.draft_candidates(operands.normal(1, 40), count, addressable)
+            drafting.draft_candidates(operands.normal(1, 99), count, addressable)
     candidates, hidden, anchors, *tables = walk_operands(operands, 2, 2, 4, 32)
     for args, words in (
         ((candidates, hidden, anchors[:0].new_zeros(3), *tables), "3 sequences"),

@@ -32,7 +32,7 @@ class DraftCandidates(Protocol):
     def __call__(self, logits: Tensor, count: int, addressable: int) -> Candidates:
         """The ``count`` largest of the first ``addressable`` logits of each row.
 
-        Best first, ties by lower id; NaN counts as -inf. logits f32[T, V], count 1..16 and at most
+        Best first, ties by lower id; NaN counts as -inf. logits f32[T, V], count 1..64 and at most
         ``addressable``. Row-invariant.
         """
         ...

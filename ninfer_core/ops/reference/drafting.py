@@ -9,7 +9,7 @@ from ninfer_core.ops.contracts.values import Candidates
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.lanes import widen
 
-MOST_CANDIDATES = 16
+MOST_CANDIDATES = 64
 
 
 def block_conv(x: Tensor, dynamic: Tensor, base: Tensor, side: int, width: int) -> Tensor:

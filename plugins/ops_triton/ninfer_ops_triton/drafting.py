@@ -13,7 +13,7 @@ from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.kernels import drafting
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
 
-MOST_CANDIDATES = 16
+MOST_CANDIDATES = 64
 LOGITS = 2048
 """Of one program that looks for candidates."""
 CHANNELS = 1024
@@ -60,19 +60,19 @@ def draft_candidates(logits: Tensor, count: int, addressable: int) -> Candidates
             f"logits are {logits.dtype}{list(logits.shape)}; they must be f32[T, V], rows dense, "
             f"of at most {LARGEST} elements"
         )
-    blocks, device = cdiv(addressable, LOGITS), logits.device
-    best = torch.empty((rows, blocks, MOST_CANDIDATES), dtype=torch.int64, device=device)
+    blocks, device, room = cdiv(addressable, LOGITS), logits.device, _room(count)
+    best = torch.empty((rows, blocks, room), dtype=torch.int64, device=device)
     ids = torch.empty((rows, count), dtype=torch.int32, device=device)
     values = torch.empty((rows, count), dtype=torch.float32, device=device)
     launch(
         drafting.candidate_blocks, (rows, blocks),
         logits, best, logits.stride(0), vocabulary, addressable, count,
-        dependent=True, BLOCK=LOGITS, MOST=MOST_CANDIDATES,
+        dependent=True, BLOCK=LOGITS, MOST=room,
     )  # fmt: skip
-    codes = next_power_of_2(blocks * MOST_CANDIDATES)
+    codes = next_power_of_2(blocks * room)
     launch(
         drafting.candidate_finish, (rows,), best, ids, values, blocks, count,
-        warps=4 if codes <= 2048 else 8, dependent=True, CODES=codes, MOST=MOST_CANDIDATES,
+        warps=4 if codes <= 2048 else 8, dependent=True, CODES=codes, MOST=room,
     )  # fmt: skip
     return Candidates(ids, values)
 
@@ -99,20 +99,25 @@ def draft_walk(
                 f"{name} is {table.dtype}{list(table.shape)}; it must be floats [V, {rank}], "
                 "contiguous"
             )
-    steps, device = rows // sequences, hidden.device
-    following = torch.empty((rows, MOST_CANDIDATES), dtype=torch.int32, device=device)
+    steps, device, room = rows // sequences, hidden.device, _room(count)
+    following = torch.empty((rows, room), dtype=torch.int32, device=device)
     drafts = torch.empty((sequences, steps), dtype=torch.int32, device=device)
     launch(
         drafting.pair_scores, (rows,),
         candidates.ids, candidates.values, hidden, hidden.stride(0), anchors,
         predecessor, successor, following, rank, steps, count,
-        dependent=True, MOST=MOST_CANDIDATES, RANK=rank, BLOCK=RANKS,
+        dependent=True, MOST=room, RANK=rank, BLOCK=RANKS,
     )  # fmt: skip
     launch(
         drafting.walk_pairs, (sequences,), candidates.ids, following, drafts, steps, count,
-        warps=1, dependent=True, MOST=MOST_CANDIDATES,
+        warps=1, dependent=True, MOST=room,
     )  # fmt: skip
     return drafts
+
+
+def _room(count: int) -> int:
+    """Places for so many candidates, at least what a product takes."""
+    return max(16, int(next_power_of_2(count)))
 
 
 OPS: Mapping[str, Callable[..., Any]] = {
