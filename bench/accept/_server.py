@@ -67,7 +67,9 @@ def capped(limit: int, *, context: int = 1024) -> Iterator[str]:
     """The address of a server in this process whose answers have at most ``limit`` tokens."""
     from ninfer_core.contract.engine import EngineOptions
 
-    options = EngineOptions(devices=("cpu",), max_concurrency=4, max_context=context)
+    options = EngineOptions(
+        devices=("cpu",), max_concurrency=4, max_context=context, queue_timeout=None
+    )
     with in_process(options, limit) as (_, url):
         yield url
 

@@ -105,7 +105,12 @@ def fuzz(requests: int, seed: int, clients: int, queued: bool) -> dict[str, Any]
     """Statuses and faults of so many requests."""
     keeps: Any = {} if seed % 2 else {"cache_policy": "off"}
     options = EngineOptions(
-        devices=("cpu",), max_concurrency=4, max_pending=64, max_context=1024, **keeps
+        devices=("cpu",),
+        max_concurrency=4,
+        max_pending=64,
+        max_context=1024,
+        queue_timeout=None,
+        **keeps,
     )
     with ExitStack() as stack:
         log = stack.enter_context(log_tail())
