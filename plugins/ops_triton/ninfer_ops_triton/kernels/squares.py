@@ -38,8 +38,11 @@ def inverse_rms(sums, columns, eps, PARTS: tl.constexpr, N: tl.constexpr, INTERP
     values = side_by_side(kept(sums, INTERPRET), N)
     SHAPE: tl.constexpr = [16, PARTS] if G == 1 else [G, 16, PARTS // G]
     ones = tl.full(SHAPE, 1.0, tl.float32).to(tl.bfloat16)
-    total = folded(sum_halves(ones, values, zeros(16, N, G), INTERPRET), G)
-    return tl.rsqrt(tl.max(total, axis=0) / columns + eps)
+    # One of 16 equal rows, before groups come together: that is little to change places.
+    total = tl.max(sum_halves(ones, values, zeros(16, N, G), INTERPRET), axis=0 if G == 1 else 1)
+    if G > 1:
+        total = tl.reshape(folded(tl.reshape(total, [G, 1, N]), G), [N])
+    return tl.rsqrt(total / columns + eps)
 
 
 @triton.jit
