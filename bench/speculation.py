@@ -1,14 +1,23 @@
 """Speculation beside plain decoding: rounds, acceptance, and whether the answers are the same.
 
-Usage: python bench/speculation.py [--device cuda:0] [--out FILE]
+Usage: python bench/speculation.py [--stage answers] [--device cuda:0] [--out FILE]
            [--models demo geometry:9b:bf16] [--drafts 0 1 3] [--rows 1 4 8] [--tokens 96]
+       python bench/speculation.py --stage floor --models geometry:0.8b:bf16 geometry:9b:bf16
+           --drafts 3 --rows 1 --tokens 400 [--repeats 5]
+       python bench/speculation.py --stage costs --models geometry:9b:bf16 --drafts 3 7
+           --rows 1 2 3 4 5 6 7 8
 
-For every model, number of drafts (0 is plain) and rows: milliseconds of a round, tokens a second,
-tokens a round and acceptance by place, all greedy; the demo model answers held-out cases of its
-tasks, others go on from random tokens with random weights, so that hardly a draft is right: with
---tokens 24 all their rounds draft and cost what such a round costs, with --tokens 400 most do not
-draft any more. "same" is the share of outputs equal to the plain ones, with the places at which the
-others begin to differ. Prints one JSON object per line.
+``answers``: for every model, number of drafts (0 is plain) and rows: milliseconds of a round,
+tokens a second, tokens a round and acceptance by place, all greedy; the demo model answers
+held-out cases of its tasks, others go on from random tokens with random weights, so that hardly a
+draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the plain ones, with the
+places at which the others begin to differ.
+
+``floor``: an engine that drafts and one that does not, by turns, where hardly a draft is right
+(random weights; of the demo model, ``random-head``): milliseconds a token, and the median of the
+ratios, which may be 1.03. ``costs``: the table that start-up measures, a round that verifies K
+drafts beside a plain one, and the speed that follows for published acceptance; on the CPU nothing
+is measured. Prints one JSON object per line.
 """
 
 from __future__ import annotations
@@ -20,6 +29,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from _draft_stages import STAGES
+from _draft_stages import run as run_stage
 
 from ninfer_core import Engine
 from ninfer_core.contract.engine import EngineOptions
@@ -36,6 +48,9 @@ DEMO_CASES = 4
 
 def main() -> None:
     args = _parser().parse_args()
+    if args.stage != "answers":
+        _write(args, run_stage(args.stage, args))
+        return
     lines = []
     for model in args.models:
         plain: dict[int, list[tuple[int, ...]]] = {}
@@ -43,6 +58,10 @@ def main() -> None:
             for line in measure(model, drafts, args, plain):
                 lines.append(line)
                 print(json.dumps(line), flush=True)
+    _write(args, lines)
+
+
+def _write(args: argparse.Namespace, lines: Sequence[dict[str, Any]]) -> None:
     if args.out:
         args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -153,11 +172,13 @@ def _by_place(counts: Sequence[tuple[int, ...]]) -> list[int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stage", default="answers", choices=("answers", *STAGES))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--models", nargs="+", default=["demo", "geometry:9b:bf16"])
     parser.add_argument("--drafts", nargs="+", type=int, default=[0, 1, 3])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 4, 8])
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     return parser
 

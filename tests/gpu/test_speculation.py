@@ -62,6 +62,47 @@ def test_answers_are_those_of_plain_decoding(plain, drafts, temperature):
     assert accepted > 0.3 * rounds
 
 
+def test_what_drafts_cost_is_measured_and_told():
+    """A wider round costs no less than a narrow one, up to noise, and drafts cost something."""
+    options = EngineOptions(
+        devices=("cuda:0",), max_concurrency=8, max_context=1024, plugins=("spec_mtp",),
+        draft_tokens=3,
+    )  # fmt: skip
+    with Engine.open("demo", options) as engine:
+        told = engine.load_summary().details["draft"]
+    assert (told["backend"], told["tokens"]) == ("mtp", 3)
+    assert set(told["costs_ms"]) == {"1", "4", "8"}
+    for costs in told["costs_ms"].values():
+        assert costs["plain"] > 0
+        assert len(costs["verify"]) == len(costs["draft"]) == 4
+        assert costs["verify"][3] > 0.8 * costs["verify"][1]
+        assert costs["draft"][0] == 0 < costs["draft"][1] <= 1.2 * costs["draft"][3]
+
+
+def test_rounds_ahead_of_each_other_give_what_rounds_alone_give(monkeypatch):
+    """The same engine, allowed to launch rounds that draft ahead or not. What runs together, and
+    so how wide rounds are, depends on time."""
+    from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
+    from ninfer_qwen3_5.program.queued.units import QueuedUnits
+
+    ahead = []
+    fold = SpecLauncher._fold_ahead
+    monkeypatch.setattr(
+        SpecLauncher, "_fold_ahead", lambda self, rows: (ahead.append(len(rows)), fold(self, rows))
+    )
+    sampling = SamplingParams(temperature=0.0, seed=5)
+    made = answers(3, sampling)
+    assert sum(count > 0 for count in ahead) > len(ahead) / 2
+    monkeypatch.setattr(QueuedUnits, "may_follow", lambda *given, **named: False)
+    before = len(ahead)
+    alone = answers(3, sampling)
+    assert not any(ahead[before:])
+    same = [a.token_ids == b.token_ids for a, b in zip(made, alone, strict=True)]
+    assert sum(same) >= 0.8 * len(same), same
+    for ours, theirs in zip(made, alone, strict=True):
+        assert_differs_at_ties_alone(ours, theirs)
+
+
 def assert_differs_at_ties_alone(ours, theirs) -> None:
     for place, (a, b) in enumerate(zip(ours.token_ids, theirs.token_ids, strict=False)):
         if a == b:

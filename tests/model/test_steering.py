@@ -164,4 +164,4 @@ def test_bad_drafts_cease_and_answers_stay(build_case, units) -> None:
     assert row.logprobs == straight.logprobs
     assert offered[0] == 3
     assert offered.count(0) > 100
-    assert 2 <= offered[20:].count(1) <= 110 // LEAST_PATIENCE
+    assert 1 <= offered[20:].count(1) <= 110 // LEAST_PATIENCE

@@ -129,8 +129,9 @@ class Drafter:
         if self.hidden is not None and seen.hidden is not None:
             size = seen.hidden.shape[1]
             rows = seen.hidden.view(slots.shape[0], -1, size)
-            first = self.hidden.index_select(0, slots).unsqueeze(1)
-            before = torch.cat([first, rows[:, :-1]], dim=1).view(-1, size)
+            before = self.hidden.index_select(0, slots)
+            if rows.shape[1] > 1:
+                before = torch.cat([before.unsqueeze(1), rows[:, :-1]], dim=1).view(-1, size)
         lent = LentPlace.of_rows(self._model.ops, place, self._first)
         self._backend.observe(ids_T, TargetRows(before, seen.taps), self._state.drafted, lent)
 

@@ -24,7 +24,7 @@ MARGIN = 1.02
 """What a number of drafts must gain over a smaller one's rounds to be preferred to none: a round
 that drafts is more work for the host too."""
 
-PROBE_SHARE = 0.01
+PROBE_SHARE = 0.006
 """Of the time of plain decoding, what trying one more draft may cost in the long run."""
 
 SHARE = 0.02

@@ -19,6 +19,9 @@ from ninfer_qwen3_5.program.queued.spec_rounds import SpecRounds
 if TYPE_CHECKING:
     from ninfer_core.device.base import Lane
 
+ROWS = (1, 4, 8)
+"""Numbers of rows that are measured, and the most that there are."""
+
 SAMPLES = 5
 REPLAYS = 2
 """Of each sample, enqueued one behind the other."""
@@ -51,9 +54,9 @@ class DraftMeasure:
         self._most = inputs.width - 1
 
     def costs(self) -> DraftCosts:
-        """Medians, for 1, 4 and 8 rows and the most that there are."""
+        """Medians for some numbers of rows."""
         most = self._speculation.counts[-1]
-        rows = tuple(sorted({count for count in (1, 4, 8) if count <= most} | {most}))
+        rows = tuple(sorted({count for count in ROWS if count <= most} | {most}))
         plain, verify, draft = [], [], []
         for count in rows:
             plain.append(self._seconds(partial(self._round, count)))

@@ -1,0 +1,187 @@
+"""Stages ``floor`` and ``costs`` of bench/speculation.py."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ninfer_core import Engine
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.sampling import SamplingParams
+
+RANDOM_HEAD = "random-head"
+"""The demo model with an MTP head of random weights."""
+
+PROMPT = 64
+LIMIT = 1.03
+ACCEPTED = {
+    3: {"AIME": 3.40, "code": 3.18, "translation": 2.97, "story": 2.14},
+    7: {"Math500": 5.56, "HumanEval": 5.09, "MT-Bench": 4.20, "Alpaca": 3.94},
+    15: {"Math500": 7.35, "HumanEval": 6.44, "MT-Bench": 5.14, "Alpaca": 4.62},
+}
+"""Published tokens a round, by drafts: MTP with 3 on Qwen3.6-27B (NInfer, T = 0.6), DFlash with 7
+and 15 on Qwen3.6-35B-A3B (its model card). Other targets and texts than those measured here."""
+
+BLOCK_SHARE = 0.07
+"""Weights of a DFlash drafter as a share of its target's: 3.85 of 54 GB for DFlash2 beside the 27B.
+What a projection takes for its drafting, where none is measured."""
+
+
+def options_of(args: argparse.Namespace, drafts: int, rows: int) -> EngineOptions:
+    """Room for what runs and no more, so that two engines fit side by side."""
+    context = PROMPT + args.tokens + 64
+    return EngineOptions(
+        devices=(args.device,),
+        plugins=("spec_mtp",) if drafts else (),
+        draft_tokens=drafts,
+        max_concurrency=rows,
+        max_context=context,
+        kv_tokens=rows * (context + 64),
+        cache_policy="off",
+    )
+
+
+def floor(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Drafts that are hardly ever right beside none at all, by turns: what the first cost."""
+    for model in args.models:
+        with ExitStack() as held:
+            source, rows = _source(model, held), max(args.rows)
+            plain, drafting = (
+                held.enter_context(Engine.open(source, options_of(args, drafts, rows)))
+                for drafts in (0, args.drafts[-1])
+            )
+            for count in args.rows:
+                yield {"stage": "floor", "model": model, "rows": count} | _paired(
+                    plain, drafting, count, args
+                )
+
+
+def _paired(plain: Any, drafting: Any, rows: int, args: argparse.Namespace) -> dict[str, Any]:
+    for engine in (plain, drafting):
+        _timed(engine, rows, min(32, args.tokens), 0)
+    pairs: list[tuple[float, float]] = []
+    offered = taken = 0
+    for turn in range(args.repeats):
+        took: dict[int, float] = {}
+        for which in (0, 1) if turn % 2 else (1, 0):
+            seconds, drafted, accepted = _timed((plain, drafting)[which], rows, args.tokens, turn)
+            took[which] = seconds
+            offered, taken = offered + drafted, taken + accepted
+        pairs.append((took[0], took[1]))
+    ratio = statistics.median(later / earlier for earlier, later in pairs)
+    rounds = args.repeats * rows * args.tokens
+    return {
+        "tokens": args.tokens,
+        "plain_ms": [round(1e3 * pair[0] / args.tokens, 4) for pair in pairs],
+        "drafting_ms": [round(1e3 * pair[1] / args.tokens, 4) for pair in pairs],
+        "ratio": round(ratio, 4),
+        "drafted_per_token": round(offered / rounds, 4),
+        "acceptance": round(taken / max(1, offered), 4),
+        "passed": ratio <= LIMIT,
+    }
+
+
+def _timed(engine: Any, rows: int, tokens: int, seed: int) -> tuple[float, int, int]:
+    """Seconds from the first token of the last row to the end, and drafts offered and taken."""
+    rng = random.Random(seed)
+    options = GenerationOptions(
+        sampling=SamplingParams(temperature=0.0), max_new_tokens=tokens, ignore_eos=True
+    )
+    most = engine.load_summary().vocab_size
+    handles = [
+        engine.submit(
+            PromptInput(token_ids=[rng.randrange(most // 2, most - 64) for _ in range(PROMPT)]),
+            options,
+        )
+        for _ in range(rows)
+    ]
+    began = time.perf_counter()
+    timings = [handle.result(600.0).timings for handle in handles]
+    seconds = time.perf_counter() - began
+    drafted, accepted = sum(sum(t.drafted) for t in timings), sum(sum(t.accepted) for t in timings)
+    return seconds, drafted, accepted
+
+
+def costs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The table that an engine measures at start, for every number of rows that is asked for."""
+    from ninfer_qwen3_5.program.queued import draft_measure
+
+    draft_measure.ROWS = tuple(args.rows)
+    for model in args.models:
+        for drafts in args.drafts:
+            if not drafts:
+                continue
+            with ExitStack() as held:
+                source = _source(model, held)
+                options = options_of(args, drafts, max(args.rows))
+                engine = held.enter_context(Engine.open(source, options))
+                told = engine.load_summary().details["draft"]
+            for rows, table in told.get("costs_ms", {}).items():
+                line = {"stage": "costs", "model": model, "drafts": drafts, "rows": int(rows)}
+                yield line | _ratios(table, drafts)
+
+
+def _ratios(table: Mapping[str, Any], drafts: int) -> dict[str, Any]:
+    plain, verify = table["plain"], table["verify"][drafts]
+    chain, block = table["draft"][drafts], BLOCK_SHARE * table["plain"]
+    made = chain if drafts <= 3 else block
+    return {
+        "plain_ms": plain,
+        "verify_ms": verify,
+        "verify_over_plain": round(verify / plain, 4),
+        "chain_ms": chain,
+        "round_over_plain": round((verify + chain) / plain, 4),
+        "projected_drafting_ms": round(made, 4),
+        "projected_speedup": {
+            text: round(length * plain / (verify + made), 3)
+            for text, length in ACCEPTED.get(drafts, {}).items()
+        },
+    }
+
+
+def _source(model: str, held: ExitStack) -> Any:
+    return _random_head(held) if model == RANDOM_HEAD else model
+
+
+def _random_head(held: ExitStack) -> Path:
+    """An artifact of the demo model whose MTP matrices are noise of their own size."""
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from ninfer_qwen3_5.convert import convert_checkpoint
+
+    checkpoint = Path(__file__).parents[1] / "plugins" / "demo_model" / "checkpoint"
+    folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+    shutil.copytree(checkpoint, folder / "checkpoint")
+    weights = folder / "checkpoint" / "model.safetensors"
+    tensors, generator = load_file(weights), torch.Generator().manual_seed(0)
+    for name, tensor in tensors.items():
+        if name.startswith("mtp.") and tensor.dim() > 1:
+            noise = torch.randn(tensor.shape, generator=generator) * tensor.float().std()
+            tensors[name] = noise.to(tensor.dtype)
+    save_file(tensors, weights, metadata={"format": "pt"})
+    convert_checkpoint(folder / "checkpoint", folder / "random.ninfer")
+    return folder / "random.ninfer"
+
+
+STAGES: Mapping[str, Any] = {"floor": floor, "costs": costs}
+
+
+def run(stage: str, args: argparse.Namespace) -> Sequence[dict[str, Any]]:
+    import json
+
+    lines = []
+    for line in STAGES[stage](args):
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+    return lines
