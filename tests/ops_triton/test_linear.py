@@ -183,6 +183,27 @@ class TestStream:
             _, part = self.chain(x[company], weight, residual[company], scale, following)
             assert torch.equal(part, whole[company]), company
 
+    @pytest.mark.parametrize("rows", [112, 70])
+    def test_programs_of_more_rows_give_the_same_bits(self, operands, monkeypatch, rows):
+        """Sums of squares stay those of as many rows as before."""
+        columns, count = 200, 20
+        monkeypatch.setattr(tiles, "choose", lambda *shape: cuts("bf16")["groups"])
+        weight, _ = matrix(operands, "bf16", rows, columns)
+        following, _ = matrix(operands, "bf16", 24, rows)
+        x, residual = (
+            operands.normal(count, width, dtype=torch.bfloat16) for width in (columns, rows)
+        )
+        scale = operands.normal(rows)
+        made = []
+        for size in (16, 32, 64):
+            monkeypatch.setattr(tiles, "rows_for", lambda *_, size=size, **__: size)
+            with GuardedAllocations():
+                stream, result = self.chain(x, weight, residual, scale, following)
+            assert stream.squares.shape == (count, -(-rows // 16))
+            made.append((stream.residual, stream.scaled, stream.squares, result))
+        for other in made[1:]:
+            assert all(map(torch.equal, other, made[0]))
+
     def test_a_stream_of_another_backend_is_refused(self, device, operands):
         weight, _ = matrix(operands, "bf16", 8, 64)
         stream = Stream(operands.normal(1, 64, dtype=torch.bfloat16), torch.ones(64, device=device))

@@ -84,3 +84,28 @@ def test_other_tiles_are_refused(change):
 )
 def test_activation_rows_of_a_program(count, padded):
     assert tiles.padded_rows(count) == padded
+
+
+@pytest.mark.parametrize(
+    ("n", "kind", "rows", "split", "gated", "together"),
+    [
+        (8, "bf16", 12_352, 1, False, 32),  # few activation rows
+        (16, "bf16", 12_352, 1, False, 32),
+        (32, "bf16", 12_352, 1, False, 64),
+        (32, "bf16", 12_288, 1, True, 32),  # both halves
+        (32, "q4", 12_352, 1, False, 32),
+        (32, "bf16", 4096, 1, False, 32),  # 64 programs for 132 multiprocessors
+        (32, "bf16", 4096, 2, False, 64),
+    ],
+)
+def test_rows_of_a_program_for_many_activation_rows(n, kind, rows, split, gated, together):
+    tile = Tile(32, 256, 4, 1, 4, 3)
+    with dry_run():
+        assert tiles.rows_for(tile, n, kind, rows, split, gated=gated) == together
+
+
+def test_rows_are_put_together_only_where_their_steps_have_room():
+    with dry_run():
+        for stages, together in ((3, 64), (5, 32)):
+            tile = Tile(32, 256, 4, 1, 4, stages)
+            assert tiles.rows_for(tile, 32, "bf16", 100_000, 1, gated=False) == together

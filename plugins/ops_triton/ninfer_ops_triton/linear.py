@@ -122,8 +122,9 @@ def product(
     out = _output(x, out_rows, epilogue, following)
     tile = tiles.choose(_fusion(epilogue, squares), kind, out_rows, weight.columns)
     n, split = tiles.padded_rows(x.shape[0]), tile.parts(x.shape[1])
-    grid = (cdiv(x.shape[0], n), cdiv(out_rows, tile.block_r), split)
-    partials, counters = _scratch(out, grid, tile.block_r * n)
+    block_r = tiles.rows_for(tile, n, kind, out_rows, split, gated=epilogue == "swiglu")
+    grid = (cdiv(x.shape[0], n), cdiv(out_rows, block_r), split)
+    partials, counters = _scratch(out, grid, block_r * n)
     codes, scales = codes_and_scales(weight)
     parts = 1 if squares is None else squares.shape[1]
     after = following or Stream(x, x, x, x)
@@ -137,7 +138,7 @@ def product(
         stored_rows(weight), parts, eps,
         warps=tile.warps, stages=tile.stages, dependent=tile.dependent,
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
-        EPILOGUE=epilogue, BLOCK_R=tile.block_r,
+        EPILOGUE=epilogue, BLOCK_R=block_r, PART_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages, AHEAD=tile.ahead,
         EARLY=tile.early, HOLD=tile.hold, EVEN_K=x.shape[1] % tile.block_k == 0,
         ALONE=x.shape[0] == 1,

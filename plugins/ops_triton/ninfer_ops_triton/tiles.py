@@ -22,6 +22,9 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 HELD_BYTES = 20 << 20
 """From this size on a product holds its dependents back."""
 
+STEP_BYTES = 160 << 10
+"""Of shared memory for the steps that are on their way, where rows are put together."""
+
 MOST_PARTS = 16
 
 MOST_ROWS = 32
@@ -74,6 +77,24 @@ class Tile:
 def padded_rows(count: int) -> int:
     """Activation rows that a program computes for ``count``: 8, 16 or 32."""
     return min(MOST_ROWS, max(8, 1 << (count - 1).bit_length()))
+
+
+def rows_for(tile: Tile, n: int, kind: str, rows: int, split: int, *, gated: bool) -> int:
+    """Weight rows of a program that computes ``n`` activation rows: more of them where those are
+    many, which each program reads again, as long as there is a program for most multiprocessors and
+    room for its steps. That cuts no chain of products in another way."""
+    block_r, halves = tile.block_r, 2 if gated else 1
+    # Decoded four-bit weights leave no registers for it.
+    most = tile.block_r if kind == "q4" or n <= 8 else min(64, 2 * n) // halves
+
+    def fits(size: int) -> bool:
+        step = tile.block_k * (size * halves * BYTES[kind] + 2 * n)
+        programs = cdiv(rows, size) * split
+        return step * (tile.stages - 1) <= STEP_BYTES and 10 * programs >= 9 * multiprocessors()
+
+    while 2 * block_r <= most and fits(2 * block_r):
+        block_r *= 2
+    return block_r
 
 
 @lru_cache(maxsize=4096)

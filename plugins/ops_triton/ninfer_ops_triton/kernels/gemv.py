@@ -60,6 +60,7 @@ def product_kernel(
     PARTS: tl.constexpr,
     EPILOGUE: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    PART_R: tl.constexpr,  # rows of the sum that share a sum of squares (EPILOGUE "add")
     BLOCK_K: tl.constexpr,
     G: tl.constexpr,
     N: tl.constexpr,
@@ -123,7 +124,7 @@ def product_kernel(
             inverse = inverse_rms(late, columns, eps, PARTS, N, INTERPRET)
         _finish(
             acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block,
-            r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
+            r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, PART_R, N, INTERPRET,
         )  # fmt: skip
     else:
         TILE: tl.constexpr = BLOCK_R * N
@@ -155,7 +156,8 @@ def product_kernel(
                 inverse = inverse_rms(late, columns, eps, PARTS, N, INTERPRET)
             _finish(
                 acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read,
-                block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, N, INTERPRET,
+                block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, PART_R, N,
+                INTERPRET,
             )  # fmt: skip
 
 
@@ -245,7 +247,7 @@ def _finish(
     acc, up, inverse, scales, residual, next_scale, out, scaled, next_squares, read, block, r, n, T,
     out_rows, live_rows,
     FORMAT: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, BLOCK_R: tl.constexpr,
-    N: tl.constexpr, INTERPRET: tl.constexpr,
+    PART_R: tl.constexpr, N: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """Scales, activation and store of finished sums [BLOCK_R, N]."""
     if FORMAT == "fp8":
@@ -270,12 +272,30 @@ def _finish(
             sums = tl.where(wanted, wide(rounded), 0.0)
             scale = tl.load(next_scale + r, mask=r < out_rows, other=0.0)[:, None]
             tl.store(scaled + place, narrow(sums * scale, tl.bfloat16, INTERPRET), mask=wanted)
-            ones = tl.full([16, BLOCK_R], 1.0, tl.float32).to(tl.bfloat16)
-            total = sum_halves(ones, sums * sums, tl.zeros([16, N], tl.float32), INTERPRET)
-            blocks = tl.num_programs(1)
-            tl.store(
-                next_squares + n.to(tl.int64) * blocks + block, tl.max(total, axis=0), mask=n < T
-            )
+            _store_squares(sums, next_squares, block, n, T, out_rows, BLOCK_R, PART_R, N, INTERPRET)
+
+
+@triton.jit
+def _store_squares(
+    sums, next_squares, block, n, T, out_rows, BLOCK_R: tl.constexpr, PART_R: tl.constexpr,
+    N: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """Sums of squares of PART_R rows each, whose bits do not depend on BLOCK_R."""
+    P: tl.constexpr = BLOCK_R // PART_R
+    blocks = tl.cdiv(out_rows, PART_R)
+    if P == 1:
+        ones = tl.full([16, PART_R], 1.0, tl.float32).to(tl.bfloat16)
+        zero = tl.zeros([16, N], tl.float32)
+        total = tl.max(sum_halves(ones, sums * sums, zero, INTERPRET), axis=0)
+        tl.store(next_squares + n.to(tl.int64) * blocks + block, total, mask=n < T)
+    else:
+        values = tl.reshape(sums, [P, PART_R, N])
+        ones = tl.full([P, 16, PART_R], 1.0, tl.float32).to(tl.bfloat16)
+        zero = tl.zeros([P, 16, N], tl.float32)
+        total = tl.max(sum_halves(ones, values * values, zero, INTERPRET), axis=1)
+        part = block * P + tl.arange(0, P)[:, None]
+        place = n.to(tl.int64)[None, :] * blocks + part
+        tl.store(next_squares + place, total, mask=(n < T)[None, :] & (part < blocks))
 
 
 @triton.jit
