@@ -216,9 +216,10 @@ def profiled(bench: Bench, variant: Variant, batch: int) -> dict[str, Any]:
 
 
 def chosen(names: list[str], tables: list[Path]) -> list[Variant]:
-    """Those asked for, all without names, and one for each table."""
+    """Those asked for, all without names, and behind the first one for each table."""
     known = [v for v in VARIANTS if not names or any(name in v.name for name in names)]
-    return [*known, *(Variant(f"tiles of {path.name}", table=path) for path in tables)]
+    made = [Variant(f"tiles of {path.name}", table=path) for path in tables]
+    return [*known[:1], *made, *known[1:]]
 
 
 def main() -> None:
