@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import is_
 
 from ninfer_grammar_xgrammar import limits
 from ninfer_grammar_xgrammar.charset import Ranges
@@ -111,10 +112,10 @@ class Grammar:
         alive = _productive(self.rules)
         if self.root not in alive:
             return None
-        kept = {}
-        for name in alive:
+        kept, living = {}, _Living(alive)
+        for name in (name for name in self.rules if name in alive):
             limits.check()
-            kept[name] = _prune(self.rules[name], alive)
+            kept[name] = living.prune(self.rules[name])
         reached, queue = {self.root}, [self.root]
         while queue:
             for name in set(references(kept[queue.pop()])) - reached:
@@ -159,35 +160,61 @@ def _productive(rules: dict[str, Node]) -> set[str]:
     queue: Iterable[str] = list(rules)
     while queue:
         later: set[str] = set()
+        living = _Living(alive)
         for name in queue:
             limits.check()
-            if name not in alive and _derives(rules[name], alive):
+            if name not in alive and living.derives(rules[name]):
                 alive.add(name)
                 later |= users.get(name, set())
         queue = later - alive
     return alive
 
 
-def _derives(node: Node, alive: set[str]) -> bool:
-    if isinstance(node, Ref):
-        return node.name in alive
-    if isinstance(node, Seq):
-        return all(_derives(item, alive) for item in node.items)
-    if isinstance(node, Alt):
-        return any(_derives(item, alive) for item in node.items)
-    if isinstance(node, Many):
-        return node.low == 0 or bool(node.chars.ranges)
-    return not isinstance(node, Chars) or bool(node.ranges)
+class _Living:
+    """What derives a text where the rules ``alive`` do. Repetitions are written out with one node
+    in many places, so that each is looked at once."""
 
+    def __init__(self, alive: set[str]) -> None:
+        self._alive = alive
+        self._derives: dict[int, bool] = {}
+        self._pruned: dict[int, Node] = {}
 
-def _prune(node: Node, alive: set[str]) -> Node:
-    """``node``, which derives something, without the branches that do not."""
-    if isinstance(node, Seq):
-        return seq(*(_prune(item, alive) for item in node.items))
-    if isinstance(node, Alt):
-        return alt(*(_prune(item, alive) for item in node.items if _derives(item, alive)))
-    if isinstance(node, Loop):
-        return Loop(_prune(node.item, alive)) if _derives(node.item, alive) else EMPTY
-    if isinstance(node, Many) and not node.chars.ranges:
-        return EMPTY
-    return node
+    def derives(self, node: Node) -> bool:
+        key = id(node)
+        if key not in self._derives:
+            limits.check()
+            self._derives[key] = self._look(node)
+        return self._derives[key]
+
+    def prune(self, node: Node) -> Node:
+        """``node``, which derives something, without the branches that do not."""
+        key = id(node)
+        if key not in self._pruned:
+            limits.check()
+            self._pruned[key] = self._without(node)
+        return self._pruned[key]
+
+    def _look(self, node: Node) -> bool:
+        if isinstance(node, Ref):
+            return node.name in self._alive
+        if isinstance(node, Seq):
+            return all(self.derives(item) for item in node.items)
+        if isinstance(node, Alt):
+            return any(self.derives(item) for item in node.items)
+        if isinstance(node, Many):
+            return node.low == 0 or bool(node.chars.ranges)
+        return not isinstance(node, Chars) or bool(node.ranges)
+
+    def _without(self, node: Node) -> Node:
+        if isinstance(node, Loop):
+            if not self.derives(node.item):
+                return EMPTY
+            item = self.prune(node.item)
+            return node if item is node.item else Loop(item)
+        if isinstance(node, Seq | Alt):
+            living = [item for item in node.items if isinstance(node, Seq) or self.derives(item)]
+            items = [self.prune(item) for item in living]
+            if len(items) == len(node.items) and all(map(is_, items, node.items)):
+                return node
+            return seq(*items) if isinstance(node, Seq) else alt(*items)
+        return EMPTY if isinstance(node, Many) and not node.chars.ranges else node
