@@ -23,8 +23,8 @@ from ninfer_ops_triton.weights import codes_and_scales, kind_of, stored_rows
 WIDENED = 96 << 20
 """Most elements of a widened block: 192 MiB, one whole weight of most."""
 
-SCORED_ROWS = 128
-"""Prompt rows whose logits exist at the same time."""
+SCORED_ROWS, SCORED = 128, 16 << 20
+"""Prompt rows whose logits exist at the same time, and elements of a widened block beside them."""
 
 _TILES = {"fp8": (4, 1024), "q4": (16, 256)}
 """Rows and columns that a program widens."""
@@ -77,19 +77,22 @@ def logits(hidden: Tensor, weight: WeightMatrix, addressable: int) -> Tensor:
     if kind_of(weight) == "bf16":
         return _wide_mm(hidden, weight.planes["weight"][:addressable])
     out = torch.empty((hidden.shape[0], addressable), dtype=torch.float32, device=hidden.device)
-    for first, last, block in widened_blocks(weight, addressable):
+    for first, last, block in widened_blocks(weight, addressable, SCORED):
         out[:, first:last] = _wide_mm(hidden, block)
     return out
 
 
-def widened_blocks(weight: WeightMatrix, rows: int) -> Iterator[tuple[int, int, Tensor]]:
-    """``(first, last, bf16[last - first, columns])`` of the first ``rows`` rows, block by block.
+def widened_blocks(
+    weight: WeightMatrix, rows: int, most: int | None = None
+) -> Iterator[tuple[int, int, Tensor]]:
+    """``(first, last, bf16[last - first, columns])`` of the first ``rows`` rows, block by block of
+    about ``most`` elements or less (WIDENED).
 
     Blocks share their memory: one is overwritten when the next is asked for.
     """
     kind, columns = kind_of(weight), weight.columns
     codes, scales = codes_and_scales(weight)
-    blocks = max(1, cdiv(rows * columns, WIDENED))
+    blocks = max(1, cdiv(rows * columns, most or WIDENED))
     step = min(rows, cdiv(cdiv(rows, blocks), 128) * 128)
     block_r, block_k = _TILES[kind]
     buffer = torch.empty((step, columns), dtype=torch.bfloat16, device=codes.device)
