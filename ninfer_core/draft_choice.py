@@ -29,6 +29,11 @@ def draft_entry(host: PluginHost, options: EngineOptions) -> DraftBackendEntry |
                 f"draft_tokens is {options.draft_tokens}, and no draft backend was chosen",
                 hint="add --plugin spec_mtp, or leave --draft-tokens out",
             )
+        if options.draft_sampling:
+            raise UsageError(
+                "draft_sampling is on, and no draft backend was chosen",
+                hint="add --plugin spec_mtp, or leave --draft-sampling out",
+            )
         return None
     if options.draft is None and len(offered) > 1:
         raise UsageError(
@@ -59,7 +64,12 @@ def features_of(
             hint=f"give --draft-tokens {most} or less",
         )
     drafts = options.draft_tokens or min(entry.usual_drafts, most)
-    return Features(vision=options.vision, draft=entry.name, draft_tokens=drafts)
+    return Features(
+        vision=options.vision,
+        draft=entry.name,
+        draft_tokens=drafts,
+        draft_sampling=options.draft_sampling,
+    )
 
 
 def open_draft_backend(

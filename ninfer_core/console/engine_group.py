@@ -73,6 +73,13 @@ class EngineGroup:
     draft_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
     ] = None
+    draft_sampling: Annotated[
+        bool,
+        typer.Option(
+            "--draft-sampling",
+            help="Draw drafts at each request's temperature; a seed then gives another text.",
+        ),
+    ] = False
 
     def to_options(self, host: PluginHost) -> EngineOptions:
         """For one request at a time. Raises UsageError."""
@@ -91,6 +98,7 @@ class EngineGroup:
             kv_format=self.kv_dtype,
             draft=self.spec,
             draft_tokens=self.draft_tokens or 0,
+            draft_sampling=self.draft_sampling,
             cache_policy=self.cache,
             extra_state_slots=self.cache_slots,
             host_bytes=self._host_bytes(),

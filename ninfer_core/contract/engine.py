@@ -27,7 +27,9 @@ class EngineOptions:
     ``kv_format``, ``draft``, ``cache_policy`` and ``grammar_backend`` name entries of plug-ins;
     ``cache_policy`` ``off`` keeps no contexts; ``extra_state_slots`` are for kept ones, None lets
     the planner choose. ``draft`` None is the only one that a named plug-in offers, if any;
-    ``draft_tokens`` is K, 0 the default's. ``queue_timeout`` in seconds; ``max_pending``
+    ``draft_tokens`` is K, 0 the default's; ``draft_sampling`` draws drafts at each request's
+    temperature, which leaves the law of answers and not the text that a seed gives.
+    ``queue_timeout`` in seconds; ``max_pending``
     requests may wait beyond the resident ones; ``chat_template`` overrides the artifact's own.
     ``warm_up`` answers a few requests before the engine is ready; None does so on every device but
     the CPU. ``max_gap_ms`` bounds how long a stream waits for its next token while a prompt is read
@@ -51,6 +53,7 @@ class EngineOptions:
     kv_format: str | None = None
     draft: str | None = None
     draft_tokens: int = 0
+    draft_sampling: bool = False
     vision: bool = False
     cache_policy: str = "reuse"
     extra_state_slots: int | None = None

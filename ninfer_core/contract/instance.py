@@ -26,11 +26,13 @@ class Purpose(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What to bind besides text: ``draft`` names a draft backend, None for plain decoding."""
+    """What to bind besides text: ``draft`` names a draft backend, None for plain decoding;
+    ``draft_sampling`` draws drafts at the temperature of their request."""
 
     vision: bool = False
     draft: str | None = None
     draft_tokens: int = 0
+    draft_sampling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

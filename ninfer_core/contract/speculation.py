@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DraftLaw,
         KvCache,
         PagedRows,
+        SamplingRows,
         Stream,
         WeightMatrix,
     )
@@ -215,7 +216,12 @@ class DraftBackend(Protocol):
         ...
 
     def propose(
-        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+        self,
+        ids: Tensor,
+        rows: TargetRows,
+        caches: Sequence[KvCache],
+        places: Sequence[DraftPlace],
+        drawing: SamplingRows | None = None,
     ) -> Proposal:
         """K drafts behind tokens ids i32[B], which are known and which the target has not run.
 
@@ -224,5 +230,9 @@ class DraftBackend(Protocol):
         column; ``live`` is 1 + the drafts that are wanted, or 0. ``rows.before`` x[B, H] are the
         target's rows before the tokens; there are no taps of them. What is written at these columns
         is written again, by ``observe``, before it is seen from another place.
+
+        With ``drawing``, the temperatures and seeds of the sequences and no filters, each draft is
+        drawn with the number of purpose DRAFT at its position, and ``q`` is the law that it was
+        drawn from (``ninfer_core.ops.drawn_drafts``). Without it drafts are certain choices.
         """
         ...

@@ -42,7 +42,9 @@ class Scripted:
     script: Script
     right: Callable[[], int]
 
-    def propose(self, ids: Any, rows: Any, caches: Any, places: Sequence[Any]) -> Proposal:
+    def propose(
+        self, ids: Any, rows: Any, caches: Any, places: Sequence[Any], drawing: Any = None
+    ) -> Proposal:
         made = super().propose(ids, rows, caches, places).drafts  # type: ignore[misc]
         rows = places[0].rows
         drafts = []

@@ -224,7 +224,7 @@ FACTS = TargetFacts(
         ("dflash", sized("dflash2", 8), "choose --spec dflash2"),
         ("dflash2", sized("dflash", 8), "choose --spec dflash"),
         ("dflash", sized("dflash", 32, sliding_window=31), "does not hold a block of 32"),
-        ("dflash2", sized("dflash2", 8, nested={"selector_top_k": 17}), "selector_top_k"),
+        ("dflash2", sized("dflash2", 8, nested={"selector_top_k": 65}), "selector_top_k"),
         ("dflash", sized("dflash", 8, layer_norm="pre"), "layer_norm: unknown key"),
     ],
 )

@@ -33,9 +33,9 @@ class Recorded(DFlashDrafter):
     def bind(self, target: Any) -> None:
         super().bind(_Recording(target, self))
 
-    def propose(self, ids, rows, caches, places):
+    def propose(self, ids, rows, caches, places, drawing=None):
         self.live = places[0].rows.live.tolist()
-        return super().propose(ids, rows, caches, places)
+        return super().propose(ids, rows, caches, places, drawing)
 
 
 class _Recording:

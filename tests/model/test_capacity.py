@@ -18,8 +18,8 @@ from ninfer_core.ops.reference import OPS
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.text import load_text
-from ninfer_qwen3_5.program.kept_room import KeptRoom
 from ninfer_qwen3_5.program.drafting import DraftRoom
+from ninfer_qwen3_5.program.kept_room import KeptRoom
 from ninfer_qwen3_5.program.layout import Layout, Numerics, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
 

@@ -70,6 +70,18 @@ def test_three_drafts_unless_told_otherwise(demo):
         assert len(answered(engine).timings.drafted) == 3
 
 
+def test_drafts_can_be_drawn(demo):
+    """Another text than the seed's without drafts, the same every time, and greedy ones stay."""
+    sampling = {"temperature": 1.0, "top_k": 20}
+    made = []
+    for _ in range(2):
+        with Engine.open(resolve(), options(3, draft_sampling=True)) as engine:
+            assert answered(engine).token_ids == demo["greedy"].token_ids
+            made.append([answered(engine, sampling=sampling | {"seed": n}) for n in range(4)])
+    assert [m.token_ids for m in made[0]] == [m.token_ids for m in made[1]]
+    assert sum(sum(m.timings.accepted) for m in made[0]) > 0
+
+
 def test_the_head_is_read_only_when_it_is_chosen(monkeypatch):
     read: list[str] = []
     plain = Artifact.tensor
@@ -103,6 +115,7 @@ def test_a_geometry_has_a_random_head(tmp_path):
     [
         ({"draft_tokens": 9, "plugins": ("spec_mtp",)}, "at most 8"),
         ({"draft_tokens": 2}, "no draft backend was chosen"),
+        ({"draft_sampling": True}, "no draft backend was chosen"),
         ({"plugins": ("spec_mtp",), "purpose": Purpose.CAUSAL_SCORING}, "is for generation"),
         ({"draft": "mtp"}, "acts only when its plug-in is named"),
     ],

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ninfer_core.contract.speculation import TargetParts
-from ninfer_core.ops.contracts.values import Candidates
+from ninfer_core.contract.speculation import Proposal, TargetParts
+from ninfer_core.ops.contracts.values import Candidates, SamplingRows
+from ninfer_core.ops.drawn_drafts import candidates_of, draw, law_of, stacked_law
 from ninfer_spec_dflash.config import FINAL_HIDDEN, DFlashConfig, SelectorConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Choice(Protocol):
-    """Chooses drafts."""
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What drafts are chosen from: residual ``rows`` x[B * K, H] and their ``logits``
+    f32[B * K, V], behind tokens ``ids`` i32[B]. The tokens to choose stand at ``positions``
+    i32[B * K]. ``drawing`` as ``DraftBackend.propose`` has it."""
 
-    def __call__(self, rows: Tensor, logits: Tensor, ids: Tensor) -> Tensor:
-        """Drafts i32[B, K] of residual ``rows`` x[B * K, H] and their ``logits`` f32[B * K, V],
-        behind tokens ``ids`` i32[B]."""
-        ...
+    rows: Tensor
+    logits: Tensor
+    ids: Tensor
+    positions: Tensor
+    drawing: SamplingRows | None
+
+
+class Choice(Protocol):
+    """Chooses drafts i32[B, K]."""
+
+    def __call__(self, drafted: Drafted) -> Proposal: ...
 
 
 class Largest:
-    """DFlash: the largest logit of each row, for itself."""
+    """DFlash: each row for itself, the largest logit or a draw."""
 
     def __init__(self, target: TargetParts) -> None:
         self._target = target
 
-    def __call__(self, rows: Tensor, logits: Tensor, ids: Tensor) -> Tensor:
-        target = self._target
-        drawn = target.ops.argmax_rows(logits, target.addressable)
-        return drawn.tokens.view(ids.shape[0], -1)
+    def __call__(self, drafted: Drafted) -> Proposal:
+        target, ops, count = self._target, self._target.ops, drafted.ids.shape[0]
+        if drafted.drawing is None:
+            drawn = ops.argmax_rows(drafted.logits, target.addressable)
+            return Proposal(drawn.tokens.view(count, -1))
+        found = candidates_of(ops, drafted.logits, target.addressable)
+        tokens, law = draw(ops, found, drafted.drawing, drafted.positions)
+        return Proposal(tokens.view(count, -1), law_of(law, count))
 
 
 class Selector:
@@ -54,13 +70,42 @@ class Selector:
         self._count = min(selector.top_k, target.addressable - 1)
         self._target = target
 
-    def __call__(self, rows: Tensor, logits: Tensor, ids: Tensor) -> Tensor:
+    def __call__(self, drafted: Drafted) -> Proposal:
         target, ops = self._target, self._target.ops
-        normed = ops.rms_norm(rows, self._final_scale, self._config.rms_norm_eps)
+        normed = ops.rms_norm(drafted.rows, self._final_scale, self._config.rms_norm_eps)
         features = ops.linear_decode(normed, self._projection)
-        candidates = ops.draft_candidates(logits, self._count, target.addressable)
-        scaled = Candidates(candidates.ids, self._scaled(candidates.values))
-        return ops.draft_walk(scaled, features, ids, self._predecessor, self._successor)
+        found = ops.draft_candidates(drafted.logits, self._count, target.addressable)
+        scaled = Candidates(found.ids, self._scaled(found.values))
+        if drafted.drawing is not None:
+            return self._drawn(drafted, drafted.drawing, scaled, features)
+        return Proposal(
+            ops.draft_walk(scaled, features, drafted.ids, self._predecessor, self._successor)
+        )
+
+    def _drawn(
+        self, drafted: Drafted, drawing: SamplingRows, candidates: Candidates, features: Tensor
+    ) -> Proposal:
+        """The walk with a draw in place of the largest score: the law of a row is that given the
+        token drawn in the row before it."""
+        import torch
+
+        count = drafted.ids.shape[0]
+        ids, values, rows = (
+            part.view(count, -1, part.shape[1])
+            for part in (candidates.ids, candidates.values, features)
+        )
+        positions, taken = drafted.positions.view(count, -1), drafted.ids
+        tokens: list[Tensor] = []
+        laws: list[Candidates] = []
+        for place in range(ids.shape[1]):
+            left = self._predecessor[taken.long()].float() * rows[:, place].float()
+            right = self._successor[ids[:, place].long()].float()
+            scores = values[:, place] + (left.unsqueeze(1) * right).sum(2)
+            found = Candidates(ids[:, place].contiguous(), scores)
+            taken, law = draw(self._target.ops, found, drawing, positions[:, place].contiguous())
+            tokens.append(taken)
+            laws.append(law)
+        return Proposal(torch.stack(tokens, dim=1), stacked_law(laws))
 
     def _scaled(self, values: Tensor) -> Tensor:
         """Logits as the drafter was trained on them; this keeps their order."""

@@ -24,10 +24,10 @@ from ninfer_core.contract.speculation import (
     TargetRows,
 )
 from ninfer_core.hookspecs import TargetFacts
-from ninfer_core.ops.contracts.values import KvCache
+from ninfer_core.ops.contracts.values import KvCache, SamplingRows
 from ninfer_core.ops.rope import inverse_frequencies
 from ninfer_spec_dflash.attention import Rotated
-from ninfer_spec_dflash.choice import Choice, Largest, Selector
+from ninfer_spec_dflash.choice import Choice, Drafted, Largest, Selector
 from ninfer_spec_dflash.config import DRAFT_FEATURES, DFlashConfig
 from ninfer_spec_dflash.fit import read
 from ninfer_spec_dflash.layers import ConvLayers, Layers, PlainLayers
@@ -79,7 +79,12 @@ class DFlashDrafter:
             attention.remember(place.linear(context, attention.keys_values), cache, at)
 
     def propose(
-        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+        self,
+        ids: Tensor,
+        rows: TargetRows,
+        caches: Sequence[KvCache],
+        places: Sequence[DraftPlace],
+        drawing: SamplingRows | None = None,
     ) -> Proposal:
         """All drafts of all sequences in one pass."""
         (place,), target = places, self._target
@@ -89,7 +94,8 @@ class DFlashDrafter:
         stream = target.ops.open_stream(drafted, self._final_scale)
         logits = target.logits(stream, self._config.rms_norm_eps)
         logits[:, self._config.mask_token_id] = NEVER
-        return Proposal(self._choice(drafted, logits, ids))
+        positions = place.columns.view(count, width)[:, 1:].flatten()
+        return self._choice(Drafted(drafted, logits, ids, positions, drawing))
 
     def _block(self, ids: Tensor, width: int) -> Tensor:
         """Embeddings x[B * W, H] of ``[anchor, MASK, ..]``."""

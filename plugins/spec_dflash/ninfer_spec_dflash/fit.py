@@ -9,8 +9,6 @@ from ninfer_core.hookspecs import TargetFacts, Verdict
 from ninfer_spec_dflash.config import DFlashConfig, check_fit
 
 NAMES: Final = {"dflash": "DFlash", "dflash2": "DFlash2"}
-MOST_CANDIDATES: Final = 16
-"""What the selector's walk goes through in every row."""
 
 
 def read(component: str, target: TargetFacts) -> DFlashConfig:
@@ -58,9 +56,3 @@ def _check_runs(config: DFlashConfig, path: str) -> None:
                 f"{layer.window} of layer {place} does not hold a block of {config.block_size}",
                 "give a drafter with a larger window",
             )
-    if config.selector is not None and config.selector.top_k > MOST_CANDIDATES:
-        raise ArtifactError(
-            f"{path}.dflash_config.selector_top_k",
-            f"{config.selector.top_k} candidates; at most {MOST_CANDIDATES} are run",
-            "give a drafter with fewer",
-        )

@@ -23,7 +23,8 @@ from ninfer_core.contract.speculation import (
     TargetRows,
 )
 from ninfer_core.hookspecs import TargetFacts
-from ninfer_core.ops.contracts.values import KvCache
+from ninfer_core.ops.contracts.values import Candidates, KvCache, SamplingRows
+from ninfer_core.ops.drawn_drafts import candidates_of, draw, stacked_law
 from ninfer_spec_mtp.plugin import MOST_DRAFTS
 
 _USE = "mtp_input"
@@ -59,20 +60,32 @@ class MtpDrafter:
         self._layer.store(self._input(ids, rows.before, place), caches[0], place)
 
     def propose(
-        self, ids: Tensor, rows: TargetRows, caches: Sequence[KvCache], places: Sequence[DraftPlace]
+        self,
+        ids: Tensor,
+        rows: TargetRows,
+        caches: Sequence[KvCache],
+        places: Sequence[DraftPlace],
+        drawing: SamplingRows | None = None,
     ) -> Proposal:
         """Each step goes on from its own normed output, as the head was trained to."""
         target, ops, hidden = self._target, self._target.ops, rows.before
         assert hidden is not None
         drafts: list[Tensor] = []
+        listed: list[Candidates] = []
         for place in places:
             x = self._input(ids, hidden, place)
             stream = self._layer.run(x, caches[0], place, self._norm_scale)
-            ids = ops.argmax_rows(target.logits(stream), target.addressable).tokens
+            logits = target.logits(stream)
+            if drawing is None:
+                ids = ops.argmax_rows(logits, target.addressable).tokens
+            else:
+                found = candidates_of(ops, logits, target.addressable)
+                ids, law = draw(ops, found, drawing, place.columns + 1)
+                listed.append(law)
             drafts.append(ids)
             if len(drafts) < len(places):
                 hidden = ops.rms_norm(stream.residual, self._norm_scale, target.eps)
-        return Proposal(torch.stack(drafts, dim=1))
+        return Proposal(torch.stack(drafts, dim=1), stacked_law(listed) if listed else None)
 
     def _input(self, ids: Tensor, hidden: Tensor, place: DraftPlace) -> Tensor:
         """The layer's rows [T, H]: embedding first, hidden second."""

@@ -63,4 +63,7 @@ class Weights:
         backend.bind(LentParts(model, loader, name, config))
         if isinstance(source, ArtifactSource):
             source.finish()
-        return Drafting(backend, request.features.draft_tokens, weights=loader.bytes)
+        features = request.features
+        return Drafting(
+            backend, features.draft_tokens, weights=loader.bytes, draws=features.draft_sampling
+        )

@@ -12,6 +12,7 @@ from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import NO_DRAFTS, Drafter, Drafting
+from ninfer_qwen3_5.program.drawn_drafts import DraftLaws
 from ninfer_qwen3_5.program.eager import EagerUnits
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.host_tier import HostTier, open_host_tier
@@ -85,7 +86,7 @@ def _eager_program(
     memory = {name: arena.capacity for name, arena in arenas.items()}
     memory["weights"] = weight_bytes(model)
     _note_drafter(memory, drafting, layout, numerics)
-    drafter = None if drafting is None else Drafter(drafting, model, state)
+    drafter = None if drafting is None else Drafter(drafting, model, state, _laws(drafting, layout))
     tables = torch.full((layout.rows, layout.pages_per_sequence), -1, dtype=torch.int32)
     units = EagerUnits(
         Executor(model, state, tables, drafter),
@@ -132,6 +133,17 @@ def _limits(
         draft_tokens=0 if drafting is None else drafting.tokens,
         draft_costs=None if drafting is None else drafting.costs,
         rounds_ahead=rounds_ahead,
+    )
+
+
+def _laws(drafting: Drafting, layout: Layout) -> DraftLaws | None:
+    """Room for the laws of drafts that are drawn."""
+    import torch
+
+    if not drafting.draws:
+        return None
+    return DraftLaws(
+        layout.rows, drafting.tokens, lambda _, shape, dtype: torch.empty(shape, dtype=dtype)
     )
 
 

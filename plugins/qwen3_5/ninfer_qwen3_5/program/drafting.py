@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.draft_costs import DraftCosts
 from ninfer_core.contract.speculation import CacheShape, DraftBackend, Proposal, TargetRows
-from ninfer_core.ops.contracts.values import PagedRows
+from ninfer_core.ops.contracts.values import PagedRows, SamplingRows
+from ninfer_core.ops.drawn_drafts import without_filters
 from ninfer_qwen3_5.model.lending import FIRST_COLUMN, LentPlace
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.taps import Taps
 from ninfer_qwen3_5.model.text import TextModel
+from ninfer_qwen3_5.program.drawn_drafts import DraftLaws
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,13 +41,15 @@ NO_DRAFTS = DraftRoom()
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A bound backend and the most drafts of a round, fixed at start, what drafts cost, None where
-    that is to be measured or presumed, and the bytes of its ``weights``."""
+    """A bound backend, the most drafts of a round, fixed at start, what drafts cost, None where
+    that is to be measured or presumed, the bytes of its ``weights``, and whether it ``draws``
+    drafts at the temperature of their request."""
 
     backend: DraftBackend
     tokens: int
     costs: DraftCosts | None = None
     weights: int = 0
+    draws: bool = False
 
     @property
     def room(self) -> DraftRoom:
@@ -64,9 +68,17 @@ class Seen:
 
 
 class Drafter:
-    """``tokens`` is K. Hidden rows are those after the target's final norm."""
+    """``tokens`` is K. Hidden rows are those after the target's final norm. ``laws`` are those of
+    drafts that were drawn, None where drafts are certain choices."""
 
-    def __init__(self, drafting: Drafting, model: TextModel, state: ModelState) -> None:
+    def __init__(
+        self,
+        drafting: Drafting,
+        model: TextModel,
+        state: ModelState,
+        laws: DraftLaws | None = None,
+    ) -> None:
+        self.laws = laws
         needs = drafting.backend.needs()
         self.tokens = drafting.tokens
         self.block = drafting.backend.block
@@ -143,19 +155,29 @@ class Drafter:
         return [(step, 1) for step in range(wanted)]
 
     def propose(
-        self, ids_B: Tensor, hidden_BH: Tensor | None, columns: Rows[tuple[PagedRows, Tensor]]
+        self,
+        ids_B: Tensor,
+        hidden_BH: Tensor | None,
+        columns: Rows[tuple[PagedRows, Tensor]],
+        settings: SamplingRows | None = None,
     ) -> Proposal:
         """Drafts i32[B, n] at ``columns``: rows as :meth:`widths` says, and their rotary positions
         i32[3, B * W].
 
         ``ids_B`` are the tokens at the first of them, ``hidden_BH`` the target's rows before it.
+        Where drafts are drawn it is by ``settings``, None if all rows are greedy.
         """
         places = [
             LentPlace.of_rows(self._model.ops, self._model.place(rows, positions), self._first)
             for rows, positions in columns
         ]
-        before = TargetRows(hidden_BH)
-        return self._backend.propose(ids_B, before, self._state.drafted, places)
+        before, caches = TargetRows(hidden_BH), self._state.drafted
+        if self.laws is None or settings is None:
+            return self._backend.propose(ids_B, before, caches, places)
+        drawing = without_filters(settings)
+        made = self._backend.propose(ids_B, before, caches, places, drawing)
+        self.laws.put(columns[0][0].table_rows.long(), made)
+        return made
 
 
 def live_rows(wanted: Tensor, place: int, *, block: bool) -> Tensor:

@@ -28,7 +28,9 @@ class EagerUnits:
         self._sampler = sampler
         self._verifier: Verifier | None = None
         if executor.drafter is not None:
-            self._verifier = Verifier(executor, executor.drafter, Judge(sampler))
+            self._verifier = Verifier(
+                executor, executor.drafter, Judge(sampler, executor.drafter.laws)
+            )
 
     def admit(self, sequence: Sequence) -> None:
         self._sampler.admit(sequence)

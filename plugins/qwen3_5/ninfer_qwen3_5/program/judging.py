@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ninfer_core.contract.frontend import ColumnState, MaskProvider
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import RowStatus
-from ninfer_core.ops.contracts.values import DrawPurpose, TokenMasks
+from ninfer_core.ops.contracts.values import DrawPurpose, SamplingRows, TokenMasks
+from ninfer_qwen3_5.program.drawn_drafts import DraftLaws, accepted_tokens
 from ninfer_qwen3_5.program.sampler import Sampler, lanes_of, token_logprobs
 from ninfer_qwen3_5.program.sequence import Sequence
 
@@ -29,14 +30,21 @@ class Judged:
 
 
 class Judge:
-    """Draws every row as plain decoding would and takes drafts while they are what was drawn.
+    """Draws every row as plain decoding would and takes drafts while they are what was drawn; with
+    ``laws`` of drafts that were drawn themselves, takes them by the ratio of probabilities.
 
     A row whose logits are broken, or whose constraint allows nothing, ends what the round produces
     before it; only where it is the first one the sequence gets its status.
     """
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, laws: DraftLaws | None = None) -> None:
         self._sampler = sampler
+        self._laws = laws
+
+    def settings(self, sequences: Rows[Sequence]) -> SamplingRows | None:
+        """By which drafts of these sequences are drawn; None if all are greedy."""
+        greedy = all(s.request.sampling.temperature <= 0 for s in sequences)
+        return None if greedy else self._sampler.settings_of(sequences)
 
     def judge(
         self,
@@ -59,7 +67,14 @@ class Judge:
         processed = sampler.ops.process_logits(
             logits_TV, settings, sampler.counts, lanes_of(sequences), positions, padded, filled
         )
-        drawn = sampler.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
+        if self._laws is None or width == 1:
+            drawn = sampler.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
+        else:
+            offered = torch.tensor([len(row) for row in drafts], dtype=torch.int32)
+            law = self._laws.of(lanes_of(sequences), width - 1)
+            drawn = accepted_tokens(
+                sampler.ops, processed, settings, padded, offered, law, positions
+            )
         broken = sampler.ops.nonfinite_rows(logits_TV, sampler.addressable).tolist()
         tokens = drawn.tolist()
         logprobs = self._logprobs(logits_TV, drawn, sequences)

@@ -126,7 +126,8 @@ class Verifier:
             for place, (first, width) in enumerate(self._drafter.widths(max(wanted)))
         ]
         waiting = torch.tensor(ids, dtype=torch.int32)
-        drafts = self._drafter.propose(waiting, hidden_BH, columns).drafts.tolist()
+        settings = self._judge.settings(sequences)
+        drafts = self._drafter.propose(waiting, hidden_BH, columns, settings).drafts.tolist()
         return [tuple(row[:count]) for row, count in zip(drafts, wanted, strict=True)]
 
 

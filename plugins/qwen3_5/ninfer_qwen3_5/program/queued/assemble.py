@@ -14,6 +14,7 @@ from ninfer_core.ops.backend import Prepare
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import NO_DRAFTS, Drafter, Drafting
+from ninfer_qwen3_5.program.drawn_drafts import DraftLaws
 from ninfer_qwen3_5.program.layout import Layout, Numerics, StateBuilder, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import plan_capacity
 from ninfer_qwen3_5.program.queued.chunks import ChunkRunner, feed_bytes
@@ -70,6 +71,7 @@ def build_queued(
     if drafting is not None:
         hidden_size = model.config.hidden_size if room.hidden else 0
         tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, hidden_size)
+        tables_bytes += DraftLaws.bytes(sizes.lanes, drafting.tokens) * drafting.draws
     graphs = budget.max_concurrency * len(Part)
     if drafting is not None:
         graphs += SpecRounds.graphs(budget.max_concurrency, width)
@@ -85,8 +87,11 @@ def build_queued(
     )
     layout = capacity.layout
     state, arenas = StateBuilder(model.config, layout, device, numerics, room).build()
-    drafter = None if drafting is None else Drafter(drafting, model, state)
     arena = device.arena("tables", tables_bytes)
+    drafter = None
+    if drafting is not None:
+        laws = DraftLaws(sizes.lanes, drafting.tokens, arena.take) if drafting.draws else None
+        drafter = Drafter(drafting, model, state, laws)
     pinned = device.pinned("round", _pinned_bytes(sizes, budget, width))
     lanes = LaneState(sizes, layout.pages, device, arena, pinned)
     unit = state_sizes(model.config, numerics, room)

@@ -12,7 +12,7 @@ from ninfer_qwen3_5.model.lending import columns_of
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import Drafter, live_rows
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun
-from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.queued.lanes import LaneState, settings_at
 from ninfer_qwen3_5.program.queued.launches import DrawnLaunch
 from ninfer_qwen3_5.program.queued.masks import MaskRing
 from ninfer_qwen3_5.program.queued.results import Coming, ComingDraw, ComingLogprobs, fetch
@@ -98,7 +98,11 @@ class PromptLaunch(DrawnLaunch):
             columns.append((column, places.expand(3, -1).contiguous()))
         kept, slot = drafter.hidden, work.target_slot
         hidden = None if kept is None else kept[slot : slot + 1]
-        self._drafts = fetch([drafter.propose(token, hidden, columns).drafts], self._lane)
+        settings = None
+        if drafter.laws is not None and not work.sequence.plain:
+            settings = settings_at(lanes.settings, lanes.index(work.sequence.row))
+        drafts = drafter.propose(token, hidden, columns, settings).drafts
+        self._drafts = fetch([drafts], self._lane)
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         return [()] if self._logprobs is None else self._logprobs.wait(tokens)

@@ -133,6 +133,13 @@ class LaneState:
         return ids.to(self._device.torch_device, non_blocking=True)
 
 
+def settings_at(settings: SamplingRows, lanes: Tensor) -> SamplingRows:
+    """The settings of ``lanes`` i64[B]."""
+    return SamplingRows(
+        *(getattr(settings, field.name).index_select(0, lanes) for field in fields(SamplingRows))
+    )
+
+
 def _settings(lanes: int, arena: Arena) -> SamplingRows:
     import torch
 

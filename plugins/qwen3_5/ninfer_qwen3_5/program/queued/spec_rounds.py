@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ninfer_core.ops.contracts.values import DrawPurpose, PagedRows, TokenMasks
+from ninfer_core.ops.contracts.values import PagedRows, TokenMasks
 from ninfer_core.ops.contracts.verifying import VerifiedRows, VerifyAnswer
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import Drafter, Seen
-from ninfer_qwen3_5.program.queued.lanes import LaneState
+from ninfer_qwen3_5.program.queued.lanes import LaneState, settings_at
 from ninfer_qwen3_5.program.queued.rounds import Part
+from ninfer_qwen3_5.program.queued.spec_draws import SpecDraws
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
 from ninfer_qwen3_5.program.queued.spec_lanes import SpecLanes, settled_bytes, settled_rows
 
@@ -76,7 +77,6 @@ class SpecRounds:
         self._drafter = drafter
         self._lanes = lanes
         self._inputs = inputs
-        self._masks = masks
         self._count = count
         self._going = SpecLanes(lanes, count, inputs.width, arena)
         self._settled = {
@@ -89,6 +89,7 @@ class SpecRounds:
             self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
+        self._draws = SpecDraws(model, lanes, masks, self._columns, drafter.laws)
         self.widths = widths_of(inputs.width)
         most = (inputs.width - 1,)
         self.makes = most if drafter.block else tuple(width - 1 for width in self.widths[1:])
@@ -176,8 +177,12 @@ class SpecRounds:
             hidden = None
             if self._hidden is not None:
                 hidden = self._hidden.index_select(0, settled.last)
-            drafts = self._drafter.propose(settled.tokens, hidden, columns).drafts[:, :most]
-            self._going.draft(rows, drafts, settled.live, block=self._drafter.block)
+            drafter, settings = self._drafter, None
+            if drafter.laws is not None:
+                settings = settings_at(self._lanes.settings, rows.lanes.long())
+            made = drafter.propose(settled.tokens, hidden, columns, settings)
+            drafts = made.drafts[:, :most]
+            self._going.draft(rows, drafts, settled.live, block=drafter.block)
             self._inputs.drafts(count)[:, :most].copy_(drafts)
 
     def run_fold(self, count: int) -> None:
@@ -224,7 +229,7 @@ class SpecRounds:
     def _finish(self, count: int, ran: Ran, part: Part) -> None:
         """Draw, accept, and leave what the drafts, the next round and the host go on from."""
         rows, drafter, width = ran.rows, self._drafter, ran.place.rows.width
-        tokens, broken = self._draw(rows, count, ran.logits, part)
+        tokens, broken = self._draws(rows, count, ran.logits, part)
         answer = VerifyAnswer(*self._inputs.answers(count, width))
         verified = VerifiedRows(
             rows.ids, rows.starts, rows.live, rows.deltas, rows.remaining, rows.most
@@ -246,34 +251,6 @@ class SpecRounds:
         if part is not Part.GREEDY:
             at, drawn = rows.lanes.long(), tokens.view(count, width)
             self._model.ops.count_tokens(self._lanes.counts, at, drawn, answer.accepted + 1)
-
-    def _draw(
-        self, rows: SpecRows, count: int, logits: Tensor, part: Part
-    ) -> tuple[Tensor, Tensor]:
-        """What each row takes, as plain decoding would, i32[B * W], and whether it is broken."""
-        model, lanes, width = self._model, self._lanes, logits.shape[0] // count
-        if part is Part.GREEDY:
-            drawn = model.ops.argmax_rows(logits, model.addressable)
-            return drawn.tokens, drawn.broken
-        at = rows.lanes.long().unsqueeze(1).expand(-1, width).flatten()
-        positions = (rows.starts.unsqueeze(1) + (1 + self._columns[:width])).flatten()
-        masks = None
-        if part is Part.FINISH:
-            taken = count * width
-            masks = TokenMasks(self._masks.words[:taken], self._masks.active[:taken])
-        drafts = rows.ids.view(count, width)[:, 1:].contiguous() if width > 1 else None
-        drawn = model.ops.draw_rows(
-            logits,
-            model.addressable,
-            lanes.settings,
-            lanes.counts,
-            at,
-            positions,
-            DrawPurpose.DECODE,
-            masks,
-            drafts,
-        )
-        return drawn.tokens, drawn.broken
 
 
 def widths_of(most: int) -> tuple[int, ...]:
