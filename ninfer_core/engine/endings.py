@@ -133,6 +133,7 @@ class Endings:
         if record.resume is None:
             raise EngineFailure("a paused request has no resume state")
         self._program.discard(record.resume)
+        self._resources.reclaimer.changed()
         record.resume = None
         self._scheduler.unpark(record)
         self._events.changed()

@@ -81,7 +81,7 @@ class Reclaimer:
         question = shortfall.axis, spare if keep else None, demote, shortfall.available
         if self._barren.get(question) == self._changes:
             return Relief.NOTHING
-        candidates = self.victims(shortfall, demote=demote)
+        candidates = self.victims(shortfall, spare, demote=demote)
         others = [victim for victim in candidates if victim.ref != spare]
         candidates = others if others or keep else candidates
         if not candidates:
@@ -147,7 +147,8 @@ class Reclaimer:
     ) -> tuple[Victim, ...]:
         """The policy's victims but ``spare`` up to what is lacking; nothing when that cannot be
         reached."""
-        candidates = [one for one in self.victims(short, demote=demote) if one.ref != spare]
+        found = self.victims(short, spare, demote=demote)
+        candidates = [one for one in found if one.ref != spare]
         lacking = short.needed - short.available
         chosen: dict[CheckpointRef, Victim] = {}
         for victim in self._policy.victims(short, candidates) if candidates else ():
@@ -195,19 +196,22 @@ class Reclaimer:
         self._changes += 1
         self._barren.clear()
 
-    def victims(self, shortfall: Shortfall, *, demote: bool = True) -> list[Victim]:
-        """Every action that frees some of the short axis, on the :data:`WINDOW` checkpoints that
-        come first. Those passed over, of which none does, come last from now on."""
+    def victims(
+        self, shortfall: Shortfall, spare: CheckpointRef | None = None, *, demote: bool = True
+    ) -> list[Victim]:
+        """Every action that frees some of the short axis, on the :data:`WINDOW` checkpoints beside
+        ``spare`` that come first, and on that. Those passed over, of which none does, come last
+        from now on."""
         found: dict[CatalogueEntry, list[Victim]] = {}
-        passed = []
+        passed, others = [], 0
         for entry in self._catalogue.oldest(tier_of(shortfall.axis)):
             actions = self._useful(entry, shortfall.axis, demote) if self._free(entry) else []
             if actions:
                 found[entry] = actions
+                others += entry.ref != spare
             else:
                 passed.append(entry.ref)
-            looked = len(found) + len(passed)
-            if len(found) == WINDOW or (found and looked >= LOOKS):
+            if others == WINDOW or (others and others + len(passed) >= LOOKS):
                 break
         for ref in passed if found else ():
             self._catalogue.put_off(ref)

@@ -102,6 +102,9 @@ class Sources:
             relief = make_room(outcome, keep)
             if relief is not Relief.FREED:
                 return outcome, relief
+            if keep is not None and keep not in self._catalogue:
+                # The cache was dropped for a fault of its own.
+                return outcome, Relief.NOTHING
             outcome = self._program.plan_bind(request)
         return outcome, Relief.NOTHING
 

@@ -165,12 +165,6 @@ class SpaceLedger:
         """Give the execution row back; a space without one is left as it is."""
         self._unbind(self._spaces.get(handle))
 
-    def check_frozen(self, handle: SpaceHandle) -> None:
-        """Raise StoreInvariantError unless this space alone is sound and immutable."""
-        space = self._spaces.get(handle)
-        require(not space.active, f"{self.pool.name} space {space.serial} is frozen")
-        space.check(f"{self.pool.name} space {space.serial}")
-
     def keep_only(self, frozen: Collection[SpaceHandle]) -> None:
         """Remove every frozen space but these, whatever it holds, and give back all that is not in
         the directory of one that is left. Active ones all stay."""

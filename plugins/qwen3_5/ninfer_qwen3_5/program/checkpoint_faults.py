@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ninfer_core.contract.errors import CacheFault, EngineFailure
 from ninfer_core.store.errors import require
-from ninfer_core.store.logical_pages import columns_on
+from ninfer_core.store.logical_pages import columns_on, pages_for
 from ninfer_qwen3_5.program.checkpoint_records import Checkpoint
 from ninfer_qwen3_5.program.stores import MAIN, Stores
 
@@ -29,14 +29,19 @@ def require_sound(kept: Checkpoint, stores: Stores) -> None:
     and so does its state image."""
     frontier, history = kept.frontier, kept.history.spaces[MAIN]
     spaces = stores.context.spaces[MAIN]
-    spaces.check_frozen(history)
-    require(spaces.view(history).frontier == frontier, "a checkpoint's pages end at its frontier")
+    view, pages = spaces.view(history), spaces.directory(history)
+    require(not view.active, "a checkpoint's history is frozen")
+    require(view.frontier == frontier, "a checkpoint's pages end at its frontier")
+    require(len(pages) == pages_for(frontier), "a checkpoint has the pages that it needs")
     require(bool(kept.tiers), "a checkpoint lies somewhere")
     if kept.slot is not None:
         stores.slots.require_published(kept.slot)
     if kept.image is not None:
         stores.context.arena.validate(kept.image)
-    for index, page in enumerate(spaces.directory(history)):
+    device, host = kept.slot is not None, kept.image is not None
+    for index, page in enumerate(pages):
         columns = columns_on(index, frontier)
-        require(kept.slot is None or page.on_device(columns), "a checkpoint's page is here")
-        require(kept.image is None or page.on_host(columns), "a checkpoint's page is saved")
+        if not (page.alive and columns <= page.committed and columns in page.holds):
+            require(False, f"page {index} of a checkpoint is alive and held for it")
+        if (device and not page.on_device(columns)) or (host and not page.on_host(columns)):
+            require(False, f"page {index} of a checkpoint lies where the checkpoint does")
