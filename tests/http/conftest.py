@@ -144,11 +144,13 @@ class Served:
         command = [ninfer, "serve", "demo", "--port", "0", "--device", "cpu", *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
+        said = []
         for line in process.stderr:
             if line.startswith("ninfer: url: "):
                 threading.Thread(target=process.stderr.read, daemon=True).start()
                 return cls(line.split()[2].removesuffix("/v1"), process)
-        raise AssertionError("the server ended")
+            said.append(line)
+        raise AssertionError(f"the server ended with {process.wait()}: {''.join(said)}")
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
