@@ -10,8 +10,8 @@ Usage: python bench/speculation.py [--stage answers] [--device cuda:0] [--out FI
 ``answers``: for every model, number of drafts (0 is plain) and rows: milliseconds of a round,
 tokens a second, tokens a round and acceptance by place, all greedy; the demo model answers
 held-out cases of its tasks, others go on from random tokens with random weights, so that hardly a
-draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the plain ones, with the
-places at which the others begin to differ.
+draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the
+plain ones, with the places at which the others begin to differ.
 
 ``floor``: an engine that drafts and one that does not, by turns, where hardly a draft is right
 (random weights; of the demo model, ``random-head``): milliseconds a token, and the median of the

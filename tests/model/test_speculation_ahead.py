@@ -11,11 +11,11 @@ from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
-from tests.model.drafters import ScriptedDrafter, drafting, followers, random_right
+from tests.model.drafters import drafting, followers, random_right, scripted
 from tests.model.queued_mixes import Wanted, assert_same, engine_over, random_mix, run_mix
 from tests.model.scripted_costs import costs, free
 from tests.model.test_parity import prompts
-from tests.model.test_speculation_engine import CONTEXT, answers, scripted
+from tests.model.test_speculation_engine import CONTEXT, answers, knowing
 
 GREEDY = SamplingParams(temperature=0.0, seed=0)
 DRAWN = SamplingParams(
@@ -54,11 +54,11 @@ def plainly(model, sampling):
 class Rows:
     """Sequences of a driver whose rounds are launched one ahead of the other."""
 
-    def __init__(self, case, units, sampling, most, right) -> None:
+    def __init__(self, case, units, sampling, most, right, backend="mtp") -> None:
         asked = prompts(61, LENGTHS)
         self.expected = plain(case.model, sampling)
         known = [[*ids, *tokens] for ids, (tokens, _) in zip(asked, self.expected, strict=True)]
-        draft = free(drafting(case, ScriptedDrafter(followers(*known), right), most))
+        draft = free(drafting(case, scripted(backend, followers(*known), right), most))
         self.driver = checkpoint_driver(
             case.model, units, draft, max_concurrency=len(asked), max_context=256
         )
@@ -102,10 +102,15 @@ class Rows:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-@pytest.mark.parametrize(("units", "most"), [("late", 1), ("late", 3), ("late", 6), ("queued", 3)])
-def test_rounds_ahead_give_the_tokens_of_plain_decoding(build_case, units, sampling, most) -> None:
+@pytest.mark.parametrize(
+    ("units", "most", "backend"),
+    [("late", 1, "mtp"), ("late", 6, "mtp"), ("late", 4, "dflash2"), ("queued", 3, "mtp")],
+)
+def test_rounds_ahead_give_the_tokens_of_plain_decoding(
+    build_case, units, sampling, most, backend
+) -> None:
     """Over page edges; rows leave and join the round ahead, places in it change."""
-    group = Rows(build_case("tied"), units, sampling, most, random_right(most, most))
+    group = Rows(build_case("tied"), units, sampling, most, random_right(most, most), backend)
     draw, all_rows = random.Random(most), group.rows
     members = list(all_rows)
     flying = group.launch(members)
@@ -203,10 +208,15 @@ TABLES = {
 
 
 @pytest.mark.parametrize(
-    ("units", "most", "table"),
-    [("late", 3, "free"), ("late", 3, "dear"), ("queued", 7, "free"), ("late", 2, "dear")],
+    ("units", "most", "table", "backend"),
+    [
+        ("late", 3, "free", "mtp"),
+        ("late", 3, "dear", "mtp"),
+        ("queued", 7, "free", "mtp"),
+        ("late", 4, "dear", "dflash"),
+    ],
 )
-def test_random_mixes(build_case, units, most, table) -> None:
+def test_random_mixes(build_case, units, most, table, backend) -> None:
     """Stops, budgets, masks, penalties, cancels, and requests that come and go while rounds that
     verify and rounds that do not are enqueued behind each other."""
     case, sizes = build_case("tied"), {"max_context": CONTEXT, "max_concurrency": 4}
@@ -214,7 +224,8 @@ def test_random_mixes(build_case, units, most, table) -> None:
         mix = random_mix(random.Random(1000 * most + seed), CONTEXT, 10)
         calm = [replace(wanted, cancel_after=None) for wanted in mix]
         expected = answers(case, calm)
-        draft = replace(scripted(case, calm, expected, most, seed), costs=TABLES[table](most))
+        draft = knowing(case, calm, expected, most, seed, backend)
+        draft = replace(draft, costs=TABLES[table](most))
         with engine_over(case.model, units, drafting=draft, **sizes) as (engine, program):
             assert_same(calm, run_mix(engine, calm, spread=False), expected)
             assert_same(mix, run_mix(engine, mix, spread=True), expected)
@@ -240,7 +251,7 @@ def test_an_engine_launches_them_ahead_and_little_room_changes_nothing(
     options = GenerationOptions(sampling=GREEDY, max_new_tokens=90, ignore_eos=True)
     mix = [Wanted(PromptInput(token_ids=ids), options) for ids in asked]
     expected = answers(case, mix)
-    draft = scripted(case, mix, expected, 3, 1)
+    draft = knowing(case, mix, expected, 3, 1)
     sizes = {"max_context": CONTEXT, "max_concurrency": 3, "kv_tokens": 384}
     with engine_over(case.model, units, drafting=draft, **sizes) as (engine, program):
         assert_same(mix, run_mix(engine, mix, spread=False), expected)

@@ -94,6 +94,7 @@ def rehearse(speculation: SpecRounds, size: int) -> None:
     for most in speculation.makes:
         speculation.run_drafts(size, most)
     speculation.run_fold(size)
+    speculation.run_changes()
 
 
 def chunk_sizes(chunk: int) -> list[int]:

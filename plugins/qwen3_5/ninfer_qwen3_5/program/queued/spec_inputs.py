@@ -132,8 +132,8 @@ class SpecInputs:
         return SpecRows(whole[: count * width], *columns)
 
     def changes(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Execution rows, indices and pages of block table entries, i32[CHANGES]: either all stand
-        for nothing, with page -1, or the last of them are the first one again."""
+        """Execution rows, indices and pages of block table entries, i32[CHANGES]; those behind the
+        last are the first one again."""
         words = self._device["round"][self._changes :].view(3, CHANGES)
         return words[0], words[1], words[2]
 
@@ -164,8 +164,9 @@ class SpecInputs:
             scalars += [row.remaining, row.most, row.behind, row.place]
             for place, value in enumerate(scalars):
                 words[self._pitch * (self.width + place) + index] = value
-        padded = [*changes, *[changes[0] if changes else (0, 0, -1)] * (CHANGES - len(changes))]
-        words[self._changes :] = [change[place] for place in range(3) for change in padded]
+        if changes:
+            padded = [*changes, *[changes[0]] * (CHANGES - len(changes))]
+            words[self._changes :] = [change[place] for place in range(3) for change in padded]
         self._send("round", words)
 
     def send_fold(self, rows: Rows[tuple[int, int, int, int, int]]) -> None:

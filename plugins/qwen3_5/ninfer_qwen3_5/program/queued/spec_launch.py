@@ -63,7 +63,10 @@ class SpecLauncher:
         opened = [self._open(index, row) for index, row in enumerate(rows)]
         self._fold_ahead([one for one in opened if one.before is not None])
         width = self._rounds.width(max(row.work.executed for row in rows))
-        self.inputs.send([_words(one) for one in opened], width, self._changes())
+        changes = self._changes()
+        self.inputs.send([_words(one) for one in opened], width, changes)
+        if changes:
+            self._rounds.replay_changes()
         if any(row.masks is not None for row in rows):
             part = Part.FORWARD
         else:

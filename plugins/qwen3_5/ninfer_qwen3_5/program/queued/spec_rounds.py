@@ -96,6 +96,7 @@ class SpecRounds:
         self._graphs: dict[tuple[int, Part, int], tuple[Graph, Held]] = {}
         self._makes: dict[tuple[int, int], Graph] = {}
         self._folds: dict[int, Graph] = {}
+        self._changes: Graph | None = None
 
     @staticmethod
     def bytes(count: int, width: int, hidden_size: int) -> int:
@@ -107,7 +108,7 @@ class SpecRounds:
     def graphs(count: int, width: int) -> int:
         """An upper bound of the graphs that are captured."""
         widths = len(widths_of(width))
-        return count * (widths * len(Part) + widths)
+        return count * (widths * len(Part) + widths + 1)
 
     @property
     def counts(self) -> range:
@@ -124,6 +125,7 @@ class SpecRounds:
 
     def capture(self, device: Device, lane: Lane) -> None:
         """Capture everything, the largest count first. Each body has run before."""
+        self._changes = device.capture(self.run_changes, lane)
         for count in reversed(self.counts):
             for width in reversed(self.widths):
                 forward = Held(width)
@@ -147,6 +149,10 @@ class SpecRounds:
         if wanted:
             most = min(most for most in self.makes if most >= wanted)
             self._makes[count, most].replay()
+
+    def replay_changes(self) -> None:
+        assert self._changes is not None
+        self._changes.replay()
 
     def replay_fold(self, count: int) -> None:
         self._folds[count].replay()
@@ -198,9 +204,17 @@ class SpecRounds:
                 hidden = self._hidden.index_select(0, last.long())
                 self._drafter.hidden.index_copy_(0, targets, hidden)
 
+    def run_changes(self) -> None:
+        """Enqueue the block table entries that came with a round's rows."""
+        import torch
+
+        with torch.inference_mode():
+            tables = self._lanes.tables.block_tables
+            lanes, indices, pages = self._inputs.changes()
+            tables.view(-1).index_copy_(0, lanes.long() * tables.shape[1] + indices, pages)
+
     def _forward(self, count: int, width: int) -> Ran:
         model = self._model
-        self._take_changes()
         rows = self._going.resolve(self._inputs.rows(count, width), width)
         paged = PagedRows(
             self._lanes.tables.block_tables, rows.lanes, rows.starts, rows.live, width
@@ -215,16 +229,6 @@ class SpecRounds:
             kept = (rows.places.unsqueeze(1) + self._columns[:width]).flatten()
             self._hidden.index_copy_(0, kept.long(), seen.hidden)
         return Ran(rows, model.logits(stream), seen, place, slots)
-
-    def _take_changes(self) -> None:
-        """Write the block table entries that came with the round."""
-        import torch
-
-        tables = self._lanes.tables.block_tables
-        lanes, indices, pages = self._inputs.changes()
-        at = lanes.long() * tables.shape[1] + indices
-        whole = tables.view(-1)
-        whole.index_copy_(0, at, torch.where(pages < 0, whole.index_select(0, at), pages))
 
     def _finish(self, count: int, ran: Ran, part: Part) -> None:
         """Draw, accept, and leave what the drafts, the next round and the host go on from."""
