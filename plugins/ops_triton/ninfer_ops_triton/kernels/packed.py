@@ -120,11 +120,11 @@ def _code_places(
 
     Without PAIRS the first row is the second of its pair, and words of a thread lie apart."""
     M: tl.constexpr = BLOCK_R // 16
-    word = tl.arange(0, 256)[None, None, :]
+    word = tl.arange(0, 256)[None, None, :].to(tl.uint32)  # No sign: quotients are shifts.
     row = first_row + tl.arange(0, M)[None, :, None] * 16 + word // 32 * 2
     if PAIRS:
         # Blocks of 16 may begin inside stored ones: a pair is what stays whole.
-        row = tl.minimum(row, stored_rows - 2)
+        row = tl.minimum(row.to(tl.uint32), (stored_rows - 2).to(tl.uint32))
         place = row % 16 // 2 * 32 + word % 32
     else:
         row = tl.minimum(row + word // 2 % 2, stored_rows - 1)
