@@ -26,6 +26,7 @@ from ninfer_qwen3_5.model.text import TextModel
 from ninfer_spec_dflash.config import DFlashConfig
 from ninfer_spec_dflash.drafter import DFlashDrafter
 from tests.model.block_drafters import RandomSource, published
+from tests.ops_triton.quick import patch_once
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs triton's interpreter")
 
@@ -106,7 +107,8 @@ def build(kind: str, backend: OpBackend, dtype: torch.dtype, kv_format: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dflash2"])
-def test_rows_are_those_of_the_reference(kind) -> None:
+def test_rows_are_those_of_the_reference(kind, monkeypatch) -> None:
+    patch_once(monkeypatch)
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
         worlds = [
