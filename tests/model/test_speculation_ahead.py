@@ -258,3 +258,23 @@ def test_an_engine_launches_them_ahead_and_little_room_changes_nothing(
         assert engine.stats().pauses > 0
         program.check()
     assert sum(count > 0 for count in ahead) > len(ahead) / 2
+
+
+def test_answers_up_to_the_end_of_the_context(build_case) -> None:
+    """Permits of rounds ahead count the most that both may run, which the context does not hold."""
+    case = build_case("tied")
+    asked = prompts(63, [40, 64])
+    mix = [
+        Wanted(
+            PromptInput(token_ids=ids),
+            GenerationOptions(sampling=GREEDY, max_new_tokens=128 - len(ids), ignore_eos=True),
+        )
+        for ids in asked
+    ]
+    sizes = {"max_context": 128, "max_concurrency": 2}
+    with engine_over(case.model, "eager", **sizes) as (engine, _):
+        expected = run_mix(engine, mix, spread=False)
+    draft = knowing(case, mix, expected, 5, 2)
+    with engine_over(case.model, "late", drafting=draft, **sizes) as (engine, program):
+        assert_same(mix, run_mix(engine, mix, spread=False), expected)
+        program.check()

@@ -26,9 +26,10 @@ class Reach:
         return self.of_round(sequence.request, reach)
 
     def of_round(self, request: BindRequest, reach: int) -> int:
-        """The same for a unit behind which drafts are made. Nothing is drafted that the budget has
-        no use for."""
+        """The same for a unit behind which drafts are made. Nothing is drafted or run that the
+        budget has no use for; with the most that two rounds may run, ``reach`` may lie behind it.
+        """
         if not self.drafts:
             return reach
         end = request.prepared.length + request.rules.max_new_tokens
-        return max(reach, min(reach + 1 + self.drafts, end, self.max_context))
+        return min(reach + 1 + self.drafts, end, self.max_context)
