@@ -135,8 +135,7 @@ class GdnFoldLayers(Protocol):
         history x[N, S, 3, C], state f32[N, S, nv, dk, dv] and every tensor of ``records`` have the
         N layers as a first dimension; slots and targets i64[B], counts i32[B].
 
-        *Effect*: the targets of both ops, except that no target is a slot that the call reads, not
-        even its own sequence's (as in :class:`GdnMixStep`).
+        *Effect*: that of both ops.
         """
         ...
 

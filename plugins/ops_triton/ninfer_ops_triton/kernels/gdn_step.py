@@ -362,7 +362,7 @@ def fold_layers_kernel(
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (nv, B, layers): state of one value head and history of its channels; the first head of
-    a key head takes those of queries and keys."""
+    a key head takes those of queries and keys. No program reads what another one writes."""
     head, sequence, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     key_head = head // (NV // NK)
     COUNT: tl.constexpr = 2 * NK * DK + NV * DV
@@ -387,6 +387,7 @@ def fold_layers_kernel(
     for token in range(accepted):
         k, u = tl.load(key + token * NK * DK + of_key), tl.load(update + token * NV * DV + of_value)
         S = advanced(S, k, u, tl.load(kept + token * NV))
+    tl.debug_barrier()  # as in fold_history
     tl.store(state + layer * state_layer + target * state_stride + tile, S)
 
 
@@ -397,4 +398,5 @@ def fold_history(past, taken, future, accepted, channels, COUNT: tl.constexpr):
     h0 = window_row(past, taken, COUNT, accepted, channels, COUNT, live)
     h1 = window_row(past, taken, COUNT, accepted + 1, channels, COUNT, live)
     h2 = window_row(past, taken, COUNT, accepted + 2, channels, COUNT, live)
+    tl.debug_barrier()  # other threads may still have to read what is overwritten
     store_history(future, channels, COUNT, h0, h1, h2, live)

@@ -63,7 +63,7 @@ class ModelState:
 
     def fold(self, ops: Ops, slots: Tensor, counts: Tensor, targets: Tensor) -> None:
         """Give each of ``targets`` i64[B] the state of its slot after the first ``counts`` i32[B]
-        rows that were last verified from there. No target is one of ``slots``."""
+        rows that were last verified from there. A target is its own slot or none of ``slots``."""
         whole = self.recurrent
         assert whole.records is not None
         ops.gdn_fold_layers(whole.history, whole.recurrent, slots, whole.records, counts, targets)
