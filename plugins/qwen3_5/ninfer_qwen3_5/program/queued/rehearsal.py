@@ -86,10 +86,10 @@ class Rehearsal:
 def rehearse(speculation: SpecRounds, size: int) -> None:
     """All bodies of a speculative round of ``size`` rows, and its fold."""
     for width in speculation.widths:
-        for part in (Part.GREEDY, Part.DRAWN):
+        for part in speculation.parts(width, masked=False):
             speculation.run(size, part, Held(width))
         held = Held(width)
-        for part in (Part.FORWARD, Part.FINISH):
+        for part in speculation.parts(width, masked=True):
             speculation.run(size, part, held)
     for most in speculation.makes:
         speculation.run_drafts(size, most)

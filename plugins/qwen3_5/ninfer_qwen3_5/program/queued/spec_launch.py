@@ -62,17 +62,16 @@ class SpecLauncher:
         what draws waits for ``finish`` where a row has masks."""
         opened = [self._open(index, row) for index, row in enumerate(rows)]
         self._fold_ahead([one for one in opened if one.before is not None])
-        width = self._rounds.width(max(row.work.executed for row in rows))
+        masked = any(row.masks is not None for row in rows)
+        width = self._rounds.width(max(row.work.executed for row in rows), masked=masked)
         changes = self._changes()
         self.inputs.send([_words(one) for one in opened], width, changes)
         if changes:
             self._rounds.replay_changes()
-        if any(row.masks is not None for row in rows):
-            part = Part.FORWARD
-        else:
-            part = Part.GREEDY if all(r.work.sequence.plain for r in rows) else Part.DRAWN
+        plain = all(row.work.sequence.plain for row in rows)
+        part = Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN
         held = self._rounds.replay(len(rows), part, width)
-        launch = SpecLaunch(self, opened, held, width, masked=part is Part.FORWARD)
+        launch = SpecLaunch(self, opened, held, width, masked=masked)
         self._number += 1
         self._latest = {row.work.sequence.row: one for row, one in zip(rows, opened, strict=True)}
         return launch

@@ -51,9 +51,9 @@ class Held:
 
 
 class SpecRounds:
-    """Bodies over fixed tensors, and their graphs for every number of rows: a round's parts in each
-    of ``widths``, shorter rows padded; the drafts behind it in each of ``makes``, most first; and
-    the fold of what it accepted.
+    """Bodies over fixed tensors, and their graphs for every number of rows: a round in each of
+    ``widths``, shorter rows padded, with masks in the widest alone; the drafts behind it in each of
+    ``makes``; and the fold of what it accepted.
 
     A round takes what the host does not know from ``SpecLanes``, where the round before left it. So
     does a fold, which may stand before the next round or follow the host's decision.
@@ -108,7 +108,7 @@ class SpecRounds:
     def graphs(count: int, width: int) -> int:
         """An upper bound of the graphs that are captured."""
         widths = len(widths_of(width))
-        return count * (widths * len(Part) + widths + 1)
+        return count * (len(Part) + 3 * widths + 1)
 
     @property
     def counts(self) -> range:
@@ -119,9 +119,15 @@ class SpecRounds:
         stay."""
         return (number % 2 * self._count + index) * self._inputs.width
 
-    def width(self, rows: int) -> int:
-        """The least width for so many rows to verify."""
-        return next(width for width in self.widths if width >= rows)
+    def width(self, rows: int, *, masked: bool = False) -> int:
+        """The least width that there is for so many rows to verify."""
+        return next(w for w in self.widths if w >= rows and self.parts(w, masked))
+
+    def parts(self, width: int, masked: bool) -> tuple[Part, ...]:
+        """Of a round so wide: whole, or in halves around its masks."""
+        if not masked:
+            return Part.GREEDY, Part.DRAWN
+        return (Part.FORWARD, Part.FINISH) if width == self.widths[-1] else ()
 
     def capture(self, device: Device, lane: Lane) -> None:
         """Capture everything, the largest count first. Each body has run before."""
@@ -129,10 +135,11 @@ class SpecRounds:
         for count in reversed(self.counts):
             for width in reversed(self.widths):
                 forward = Held(width)
-                for part in Part:
-                    held = forward if part in (Part.FORWARD, Part.FINISH) else Held(width)
-                    body = partial(self.run, count, part, held)
-                    self._graphs[count, part, width] = device.capture(body, lane), held
+                for masked in (False, True):
+                    for part in self.parts(width, masked):
+                        held = forward if masked else Held(width)
+                        body = partial(self.run, count, part, held)
+                        self._graphs[count, part, width] = device.capture(body, lane), held
             for most in self.makes:
                 body = partial(self.run_drafts, count, most)
                 self._makes[count, most] = device.capture(body, lane)
