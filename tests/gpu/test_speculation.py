@@ -26,8 +26,12 @@ def prompts() -> list[PromptInput]:
     ]
 
 
-def answers(drafts: int, sampling: SamplingParams) -> list:
-    named = {"plugins": ("spec_mtp",), "draft_tokens": drafts} if drafts else {}
+PLUGINS = {"mtp": "spec_mtp", "dflash": "spec_dflash", "dflash2": "spec_dflash"}
+
+
+def answers(drafts: int, sampling: SamplingParams, spec: str = "mtp", **changes) -> list:
+    named = {"plugins": (PLUGINS[spec],), "draft": spec, "draft_tokens": drafts} if drafts else {}
+    named |= changes
     options = EngineOptions(devices=("cuda:0",), max_concurrency=4, max_context=4096, **named)
     asked = GenerationOptions(sampling=sampling, max_new_tokens=200, logprobs=4)
     with Engine.open("demo", options) as engine:
@@ -47,11 +51,14 @@ def plain():
     return answered
 
 
-@pytest.mark.parametrize("drafts", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("spec", "drafts"),
+    [("mtp", 1), ("mtp", 3), ("mtp", 7), ("dflash", 3), ("dflash", 7), ("dflash2", 7)],
+)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_answers_are_those_of_plain_decoding(plain, drafts, temperature):
+def test_answers_are_those_of_plain_decoding(plain, spec, drafts, temperature):
     sampling = SamplingParams(temperature=temperature, top_k=20, seed=5)
-    expected, made = plain(sampling), answers(drafts, sampling)
+    expected, made = plain(sampling), answers(drafts, sampling, spec)
     same = [a.token_ids == b.token_ids for a, b in zip(made, expected, strict=True)]
     assert sum(same) >= 0.8 * len(same), same
     if temperature == 0:
@@ -101,6 +108,30 @@ def test_rounds_ahead_of_each_other_give_what_rounds_alone_give(monkeypatch):
     assert sum(same) >= 0.8 * len(same), same
     for ours, theirs in zip(made, alone, strict=True):
         assert_differs_at_ties_alone(ours, theirs)
+
+
+@pytest.mark.parametrize(("spec", "drafts"), [("mtp", 3), ("dflash", 7), ("dflash2", 7)])
+def test_verified_rows_have_the_bits_of_steps(plain, spec, drafts):
+    """Tokens and log-probabilities: the verify route is row-wise, there is no other mode."""
+    for temperature in (0.0, 0.7):
+        sampling = SamplingParams(temperature=temperature, top_k=20, seed=5)
+        for ours, theirs in zip(answers(drafts, sampling, spec), plain(sampling), strict=True):
+            assert ours.token_ids == theirs.token_ids
+            assert ours.logprobs == theirs.logprobs
+
+
+@pytest.mark.parametrize("spec", ["mtp", "dflash", "dflash2"])
+def test_drafts_that_are_drawn(plain, spec):
+    """Greedy answers stay; drawn ones are the same every time, and drafts are accepted."""
+    greedy = SamplingParams(temperature=0.0, top_k=20, seed=5)
+    for ours, theirs in zip(
+        answers(5, greedy, spec, draft_sampling=True), plain(greedy), strict=True
+    ):
+        assert_differs_at_ties_alone(ours, theirs)
+    drawn = SamplingParams(temperature=1.0, seed=5)
+    first, again = (answers(5, drawn, spec, draft_sampling=True) for _ in range(2))
+    assert [a.token_ids for a in first] == [b.token_ids for b in again]
+    assert sum(sum(result.timings.accepted) for result in first) > 0
 
 
 def assert_differs_at_ties_alone(ours, theirs) -> None:
