@@ -36,7 +36,7 @@ What a projection takes for its drafting, where none is measured."""
 
 
 def options_of(args: argparse.Namespace, drafts: int, rows: int) -> EngineOptions:
-    """Room for what runs and no more, so that two engines fit side by side."""
+    """Room for what runs and no more."""
     context = PROMPT + args.tokens + 64
     return EngineOptions(
         devices=(args.device,),
@@ -50,47 +50,43 @@ def options_of(args: argparse.Namespace, drafts: int, rows: int) -> EngineOption
 
 
 def floor(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Drafts that are hardly ever right beside none at all, by turns: what the first cost."""
+    """Drafts that are hardly ever right beside none at all, answer by answer to the same prompts:
+    what the first cost. One engine after the other, since one is all that a process should have on
+    a device."""
     for model in args.models:
         with ExitStack() as held:
-            source, rows = _source(model, held), max(args.rows)
-            plain, drafting = (
-                held.enter_context(Engine.open(source, options_of(args, drafts, rows)))
-                for drafts in (0, args.drafts[-1])
-            )
-            for count in args.rows:
-                yield {"stage": "floor", "model": model, "rows": count} | _paired(
-                    plain, drafting, count, args
-                )
+            source, found = _source(model, held), []
+            for drafts in (0, args.drafts[-1]):
+                with Engine.open(source, options_of(args, drafts, max(args.rows))) as engine:
+                    found.append({rows: _repeats(engine, rows, args) for rows in args.rows})
+        for rows in args.rows:
+            line = {"stage": "floor", "model": model, "rows": rows, "tokens": args.tokens}
+            yield line | _paired(found[0][rows], found[1][rows], args.tokens)
 
 
-def _paired(plain: Any, drafting: Any, rows: int, args: argparse.Namespace) -> dict[str, Any]:
-    for engine in (plain, drafting):
-        _timed(engine, rows, min(32, args.tokens), 0)
-    pairs: list[tuple[float, float]] = []
-    offered = taken = 0
-    for turn in range(args.repeats):
-        took: dict[int, float] = {}
-        for which in (0, 1) if turn % 2 else (1, 0):
-            seconds, drafted, accepted = _timed((plain, drafting)[which], rows, args.tokens, turn)
-            took[which] = seconds
-            offered, taken = offered + drafted, taken + accepted
-        pairs.append((took[0], took[1]))
-    ratio = statistics.median(later / earlier for earlier, later in pairs)
-    rounds = args.repeats * rows * args.tokens
+def _repeats(engine: Any, rows: int, args: argparse.Namespace) -> list[tuple[float, int, int]]:
+    _timed(engine, rows, min(32, args.tokens), 0)
+    return [_timed(engine, rows, args.tokens, 1 + turn) for turn in range(args.repeats)]
+
+
+def _paired(
+    plain: Sequence[tuple[float, int, int]], drafting: Sequence[tuple[float, int, int]], tokens: int
+) -> dict[str, Any]:
+    pairs = list(zip(plain, drafting, strict=True))
+    ratio = statistics.median(later[0] / earlier[0] for earlier, later in pairs)
+    offered, taken = (sum(one[place] for one in drafting) for place in (1, 2))
     return {
-        "tokens": args.tokens,
-        "plain_ms": [round(1e3 * pair[0] / args.tokens, 4) for pair in pairs],
-        "drafting_ms": [round(1e3 * pair[1] / args.tokens, 4) for pair in pairs],
+        "plain_ms": [round(1e3 * one[0] / tokens, 4) for one in plain],
+        "drafting_ms": [round(1e3 * one[0] / tokens, 4) for one in drafting],
         "ratio": round(ratio, 4),
-        "drafted_per_token": round(offered / rounds, 4),
+        "drafted": offered,
         "acceptance": round(taken / max(1, offered), 4),
         "passed": ratio <= LIMIT,
     }
 
 
 def _timed(engine: Any, rows: int, tokens: int, seed: int) -> tuple[float, int, int]:
-    """Seconds from the first token of the last row to the end, and drafts offered and taken."""
+    """Seconds of ``rows`` answers at once, and drafts offered and taken."""
     rng = random.Random(seed)
     options = GenerationOptions(
         sampling=SamplingParams(temperature=0.0), max_new_tokens=tokens, ignore_eos=True

@@ -13,9 +13,9 @@ held-out cases of its tasks, others go on from random tokens with random weights
 draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the
 plain ones, with the places at which the others begin to differ.
 
-``floor``: an engine that drafts and one that does not, by turns, where hardly a draft is right
-(random weights; of the demo model, ``random-head``): milliseconds a token, and the median of the
-ratios, which may be 1.03. ``costs``: the table that start-up measures, a round that verifies K
+``floor``: an engine that drafts and one that does not, over the same prompts, where hardly a draft
+is right (random weights; of the demo model, ``random-head``): milliseconds a token, and the median
+of the ratios, which may be 1.03. ``costs``: the table that start-up measures, a round that verifies K
 drafts beside a plain one, and the speed that follows for published acceptance; on the CPU nothing
 is measured. Prints one JSON object per line.
 """
