@@ -15,8 +15,8 @@ plain ones, with the places at which the others begin to differ.
 
 ``floor``: an engine that drafts and one that does not, over the same prompts, where hardly a draft
 is right (random weights; of the demo model, ``random-head``): milliseconds a token, and the median
-of the ratios, which may be 1.03. ``costs``: the table that start-up measures, a round that verifies K
-drafts beside a plain one, and the speed that follows for published acceptance; on the CPU nothing
+of the ratios, which may be 1.03. ``costs``: the table that start-up measures, a round that verifies
+K drafts beside a plain one, and the speed that follows for published acceptance; on the CPU nothing
 is measured. Prints one JSON object per line.
 """
 
