@@ -12,9 +12,11 @@ SCRIPT = Path(__file__).parents[2] / "bench" / "accept" / "http_schemathesis.py"
 
 
 def test_made_up_requests_are_answered_without_a_fault(tmp_path):
-    """In a process of its own: what is made up depends on every module that is imported."""
+    """In a process of its own: what is made up depends on every module that is imported, and must
+    be the same alone and among all tests. Under this seed an early request asks for more
+    ``min_tokens`` than int32 holds."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--examples", "200", "--seed", "7"],
+        [sys.executable, str(SCRIPT), "--examples", "200", "--seed", "8"],
         capture_output=True,
         text=True,
         timeout=240,
