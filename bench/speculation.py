@@ -1,15 +1,17 @@
 """Speculation beside plain decoding: rounds, acceptance, and whether the answers are the same.
 
 Usage: python bench/speculation.py [--stage answers] [--device cuda:0] [--out FILE]
-           [--models demo geometry:9b:bf16] [--drafts 0 1 3] [--rows 1 4 8] [--tokens 96]
+           [--models demo geometry:9b:bf16] [--spec mtp] [--drafts 0 1 3] [--rows 1 4 8]
+           [--tokens 96] [--temperature 0.0] [--draft-sampling]
        python bench/speculation.py --stage floor --models geometry:0.8b:bf16 geometry:9b:bf16
            --drafts 3 --rows 1 --tokens 400 [--repeats 5]
        python bench/speculation.py --stage costs --models geometry:9b:bf16 --drafts 3 7
            --rows 1 2 3 4 5 6 7 8
 
 ``answers``: for every model, number of drafts (0 is plain) and rows: milliseconds of a round,
-tokens a second, tokens a round and acceptance by place, all greedy; the demo model answers
-held-out cases of its tasks, others go on from random tokens with random weights, so that hardly a
+tokens a second, tokens a round and acceptance by place, greedy unless told otherwise; ``--spec`` is
+mtp, dflash or dflash2, where the model has such a drafter. The demo model answers held-out cases of
+its tasks, others go on from random tokens with random weights, so that hardly a
 draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the
 plain ones, with the places at which the others begin to differ.
 
@@ -40,7 +42,7 @@ from ninfer_core.contract.requests import ChatOptions, GenerationOptions, Prompt
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_demo_model.tasks import FAMILIES, draw
 
-GREEDY = SamplingParams(temperature=0.0)
+PLUGINS = {"mtp": "spec_mtp", "dflash": "spec_dflash", "dflash2": "spec_dflash"}
 PROMPT = 64
 DEMO_CASES = 4
 """Of each family, for each number of rows."""
@@ -73,8 +75,10 @@ def measure(
     nothing, by rows."""
     options = EngineOptions(
         devices=(args.device,),
-        plugins=("spec_mtp",) if drafts else (),
+        plugins=(PLUGINS[args.spec],) if drafts else (),
+        draft=args.spec if drafts else None,
         draft_tokens=drafts,
+        draft_sampling=args.draft_sampling and drafts > 0,
         max_concurrency=max(args.rows),
         max_pending=4096,
         max_context=4096,
@@ -86,13 +90,14 @@ def measure(
         opened = time.perf_counter() - began
         for rows in args.rows:
             asked = prompts(model, rows)
-            run(engine, asked[:rows], rows, args.tokens, model)
-            results, seconds = run(engine, asked, rows, args.tokens, model)
+            run(engine, asked[:rows], rows, args, model)
+            results, seconds = run(engine, asked, rows, args, model)
             tokens = [result.token_ids for result in results]
             if not drafts:
                 plain[rows] = tokens
             lines.append(
-                {"model": model, "drafts": drafts, "rows": rows, "opened_s": round(opened, 1)}
+                {"model": model, "spec": args.spec, "drafts": drafts, "rows": rows}
+                | {"opened_s": round(opened, 1)}
                 | figures(results, seconds, rows)
                 | sameness(tokens, plain.get(rows))
             )
@@ -118,12 +123,16 @@ def prompts(model: str, rows: int) -> list[PromptInput]:
 
 
 def run(
-    engine: Engine, asked: Sequence[PromptInput], rows: int, tokens: int, model: str
+    engine: Engine,
+    asked: Sequence[PromptInput],
+    rows: int,
+    args: argparse.Namespace,
+    model: str,
 ) -> tuple[list[GenerationResult], float]:
     """``rows`` at a time; the demo model answers to the end, others give ``tokens``."""
     options = GenerationOptions(
-        sampling=GREEDY,
-        max_new_tokens=400 if model == "demo" else tokens,
+        sampling=SamplingParams(temperature=args.temperature, seed=1),
+        max_new_tokens=400 if model == "demo" else args.tokens,
         ignore_eos=model != "demo",
     )
     began, results = time.perf_counter(), []
@@ -175,6 +184,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stage", default="answers", choices=("answers", *STAGES))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--models", nargs="+", default=["demo", "geometry:9b:bf16"])
+    parser.add_argument("--spec", default="mtp", choices=tuple(PLUGINS))
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--draft-sampling", action="store_true")
     parser.add_argument("--drafts", nargs="+", type=int, default=[0, 1, 3])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 4, 8])
     parser.add_argument("--tokens", type=int, default=96)
