@@ -207,7 +207,7 @@ def test_a_few_rounds_that_stand_still_do_not_count() -> None:
 
 def test_a_gap_beyond_the_bound_is_taken_again_before_larger_ones_are_left_out() -> None:
     """A device that stands still for all rounds of one size at the root."""
-    stalls = frozenset(range(8, 17))
+    stalls = frozenset(range(8, 29))
     known = measured(opened(), bound=0.03, stalls=stalls)
     assert known.gaps[0] == pytest.approx([size * TOKEN + ROUND for size in known.sizes])
 
