@@ -17,6 +17,7 @@ from ninfer_core.contract.requests import (
     ToolChoice,
 )
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_grammar_xgrammar import backend, limits
 
 PERSON = {
     "type": "object",
@@ -41,6 +42,13 @@ WRITE = {
     },
 }
 NOTE = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch):
+    """A busy machine refuses nothing here: how long a compile takes is judged elsewhere."""
+    monkeypatch.setattr(backend, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(limits, "WAITING_SECONDS", 120.0)
 
 
 def ask(text, **fields):

@@ -21,6 +21,7 @@ from ninfer_core.contract.requests import (
     ToolChoice,
 )
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_grammar_xgrammar import backend, limits
 
 MOST = 7
 PERSON = {
@@ -64,6 +65,13 @@ def drafting() -> Iterator[Callable[[int], Engine]]:
     yield engine
     for one in opened.values():
         one.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch):
+    """A busy machine refuses nothing here: how long a compile takes is judged elsewhere."""
+    monkeypatch.setattr(backend, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(limits, "WAITING_SECONDS", 120.0)
 
 
 def ask(text: str, **fields) -> PromptInput:

@@ -18,7 +18,8 @@ MASK_SECONDS = 0.01
 """A mask's share, on average."""
 GRACE_SECONDS = 0.5
 """What a request may take beyond that."""
-_WALKS, _STEPS = 2, 8
+_WALKS, _STEPS, _SLOW_STEPS = 2, 8, 4
+"""A probe, and how many of its masks may not be slow: now and then one is, on a busy machine."""
 
 
 class TooSlow(Exception):
@@ -52,14 +53,14 @@ def probe(open_matcher: Callable[[], Any], words: int, ends: Sequence[int] = ())
     ``words`` is the size of a mask, u32; ``ends`` are tokens that end the text. Not for a thread
     that others wait for.
     """
-    rng, mask, spent = random.Random(0), np.zeros(words, dtype=np.uint32), 0.0
+    rng, mask, slow = random.Random(0), np.zeros(words, dtype=np.uint32), 0
     for _ in range(_WALKS):
         matcher = open_matcher()
         for _ in range(_STEPS):
             started = time.thread_time()
             matcher.fill(mask)
-            spent += time.thread_time() - started
-            if spent > MASK_SECONDS * _WALKS * _STEPS:
+            slow += time.thread_time() - started > MASK_SECONDS
+            if slow == _SLOW_STEPS:
                 raise TooSlow(f"a mask takes more than {MASK_SECONDS:g} s")
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             bits[list(ends)] = 0
