@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -190,6 +191,16 @@ def test_a_compile_that_takes_too_long_is_refused_and_kept_for_later(slow, monke
     monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 30)
     assert one._part(asked)[1] == 100
     assert len(library.compiled) == 1
+
+
+def test_the_time_that_the_library_takes_to_load_is_not_the_forms(backend, monkeypatch):
+    fresh, began, started = open_backend(backend._vocabulary), time.monotonic(), []
+    library = fresh._loaded()
+    monkeypatch.setattr(fresh, "_loaded", lambda: time.sleep(0.1) or library)
+    monkeypatch.setattr(fresh, "_part", lambda part, at: started.append(at) or (None, 1))
+    part = {"it": {"kind": "regex", "pattern": "a", "param": "it"}}
+    fresh.compile(source(part, {"start": 0, "stages": [stage(None, end=True)]}))
+    assert started[0] - began >= 0.1, "counted from when the library was there"
 
 
 def test_equal_parts_are_compiled_once_and_two_at_a_time(slow):
