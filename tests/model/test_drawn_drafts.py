@@ -17,6 +17,7 @@ from ninfer_core.ops.drawn_drafts import draw, law_of
 from ninfer_core.ops.reference import OPS
 from ninfer_core.ops.reference.rng import uniform
 from ninfer_qwen3_5.program.drafting import Drafting
+from ninfer_qwen3_5.program.drawn_drafts import DraftLaws
 from ninfer_spec_dflash.config import DFlashConfig
 from ninfer_spec_mtp.drafter import MtpDrafter
 from tests.model.block_drafters import MASK, Formula, bind_block, published
@@ -117,6 +118,7 @@ def test_greedy_rows_are_those_of_plain_decoding(build_case, backend) -> None:
     assert made[0] == plain[0]
     assert made[1] != plain[1]
     assert answers("queued", [0, 1, 2], draft) == made
+    assert answers("late", [0, 1, 2], draft) == made
     assert [answers("eager", [n], draft)[0] for n in range(3)] == made
 
 
@@ -246,3 +248,23 @@ def test_small_configs_draw_too(build_case) -> None:
     law = drafter.made.q
     assert (law.ids[:, :, 3:] == -1).all()
     assert (law.probs[:, :, 3:] == 0).all()
+
+
+def test_drafts_are_tried_by_their_own_law_alone() -> None:
+    """A proposal that was dropped leaves its law behind: drafts of another start, or others at the
+    same one, are not tried by it."""
+    laws = DraftLaws(4, 3, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
+    rows, starts = torch.tensor([2, 0]), torch.tensor([9, 30], dtype=torch.int32)
+    drafts = torch.tensor([[5, 6, 7], [8, 9, 1]], dtype=torch.int32)
+    laws.put(rows, starts, Proposal(drafts))
+    live = torch.tensor([3, 2], dtype=torch.int32)
+    law, tried = laws.of(rows, starts, drafts, live)
+    assert tried.tolist() == [3, 2]
+    assert law.ids[:, :, 0].equal(drafts)
+    assert law.probs.sum(2).eq(1).all()
+    assert laws.of(rows, starts + torch.tensor([1, 0]), drafts, live)[1].tolist() == [0, 2]
+    others = drafts.clone()
+    others[:, 2] = 4
+    assert laws.of(rows, starts, others, live)[1].tolist() == [0, 2]
+    assert laws.of(rows, starts, others[:, :2], live.clamp(max=2))[1].tolist() == [2, 2]
+    assert laws.of(torch.tensor([1, 3]), starts, drafts, live)[1].tolist() == [0, 0]

@@ -73,8 +73,9 @@ class Zeros(TorchFunctionMode):
 class Stage:
     """Builds an engine whose worker thread launches nothing, and notes what it would launch."""
 
-    def __init__(self, drafts: int = 0, backend: str = "mtp") -> None:
+    def __init__(self, drafts: int = 0, backend: str = "mtp", *, draws: bool = False) -> None:
         self._drafts = drafts
+        self._draws = draws
         self._backend = backend
         self.foreseen: set[tuple[Any, ...]] = set()
         self.launched: dict[tuple[Any, ...], str] = {}
@@ -113,7 +114,7 @@ class Stage:
             block = DFlashDrafter(DFlashConfig.from_json(published(self._backend, **BLOCK)))
             loader = TextLoader(RandomSource("bf16"), text.config, text.ops)
             block.bind(LentParts(text, loader, block.component))
-            return Drafting(block, self._drafts)
+            return Drafting(block, self._drafts, draws=self._draws)
         drafter = MtpDrafter(own_cache(text.config))
         with open_artifact(resolve()) as artifact:
             loader = TextLoader(ArtifactSource(artifact, "mtp"), text.config, text.ops)
@@ -167,10 +168,17 @@ def fact(argument: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("drafts", "backend"), [(0, ""), (3, "mtp"), (7, "dflash"), (7, "dflash2")]
+    ("drafts", "backend", "draws"),
+    [
+        (0, "", False),
+        (3, "mtp", False),
+        (7, "dflash", False),
+        (7, "dflash2", False),
+        (7, "dflash2", True),
+    ],
 )
-def test_whatever_is_launched_was_foreseen(drafts, backend) -> None:
-    stage = Stage(drafts, backend)
+def test_whatever_is_launched_was_foreseen(drafts, backend, draws) -> None:
+    stage = Stage(drafts, backend, draws=draws)
     options = EngineOptions(
         max_concurrency=SIZES["max_concurrency"], prefill_chunk=SIZES["prefill_chunk"]
     )

@@ -165,7 +165,7 @@ class Drafter:
         i32[3, B * W].
 
         ``ids_B`` are the tokens at the first of them, ``hidden_BH`` the target's rows before it.
-        Where drafts are drawn it is by ``settings``, None if all rows are greedy.
+        Where drafts are drawn it is by ``settings``.
         """
         places = [
             LentPlace.of_rows(self._model.ops, self._model.place(rows, positions), self._first)
@@ -176,7 +176,8 @@ class Drafter:
             return self._backend.propose(ids_B, before, caches, places)
         drawing = without_filters(settings)
         made = self._backend.propose(ids_B, before, caches, places, drawing)
-        self.laws.put(columns[0][0].table_rows.long(), made)
+        first = columns[0][0]
+        self.laws.put(first.table_rows.long(), first.starts, made)
         return made
 
 

@@ -19,11 +19,10 @@ Take = Callable[[str, tuple[int, ...], "torch.dtype"], "Tensor"]
 
 
 class DraftLaws:
-    """The law of each row's last proposal: ``ids`` i32[rows, K, M], ``probs`` f32[rows, K, M].
-
-    What verifies drafts runs before the next proposal of its row and after the one that made them,
-    so one place for each row is enough.
-    """
+    """The law of each execution row's last proposal: ``ids`` i32[rows, K, M], ``probs``
+    f32[rows, K, M], beside the ``drafts`` i32[rows, K] and the ``starts`` i32[rows] of the token
+    that they follow. What verifies drafts runs before the next proposal of its row, unless rounds
+    were dropped in between: then the law is another's, and these tell."""
 
     def __init__(self, rows: int, tokens: int, take: Take) -> None:
         import torch
@@ -31,33 +30,48 @@ class DraftLaws:
         shape = (rows, tokens, MOST_CANDIDATES)
         self._ids = take("drafts.ids", shape, torch.int32).fill_(-1)
         self._probs = take("drafts.probs", shape, torch.float32).zero_()
+        self._drafts = take("drafts.tokens", shape[:2], torch.int32).fill_(-1)
+        self._starts = take("drafts.starts", shape[:1], torch.int32).fill_(-1)
 
     @staticmethod
     def bytes(rows: int, tokens: int) -> int:
         """An upper bound of what is taken."""
-        return 8 * rows * tokens * MOST_CANDIDATES + 4096
+        return 8 * rows * tokens * (MOST_CANDIDATES + 1) + 4 * rows + 4096
 
-    def put(self, rows: Tensor, proposal: Proposal) -> None:
+    def put(self, rows: Tensor, starts: Tensor, proposal: Proposal) -> None:
         """Keep the law of a proposal for ``rows`` i64[B]. Certain choices have all of theirs."""
         import torch
 
         drafts, law = proposal.drafts, proposal.q
         if law is None:
-            ids = torch.full((*drafts.shape, MOST_CANDIDATES), -1, dtype=torch.int32)
-            ids = ids.to(drafts.device)
-            probs = torch.zeros_like(ids, dtype=torch.float32)
+            shape = (*drafts.shape, MOST_CANDIDATES)
+            ids = drafts.new_full(shape, -1)
+            probs = torch.zeros(shape, device=drafts.device)
             ids[:, :, 0], probs[:, :, 0] = drafts, 1.0
             law = DraftLaw(ids, probs)
         count = drafts.shape[1]
         self._ids[:, :count].index_copy_(0, rows, law.ids)
         self._probs[:, :count].index_copy_(0, rows, law.probs)
+        self._drafts[:, :count].index_copy_(0, rows, drafts)
+        self._starts.index_copy_(0, rows, starts)
 
-    def of(self, rows: Tensor, count: int) -> DraftLaw:
-        """The law of the first ``count`` drafts of ``rows``."""
-        return DraftLaw(
+    def of(
+        self, rows: Tensor, starts: Tensor, drafts: Tensor, live: Tensor
+    ) -> tuple[DraftLaw, Tensor]:
+        """The law of ``drafts`` i32[B, n] behind tokens at ``starts``, of which ``live`` i32[B] are
+        offered, and how many of them are to be tried: none where it is the law of others."""
+        import torch
+
+        count = drafts.shape[1]
+        kept = self._drafts.index_select(0, rows)[:, :count]
+        place = torch.arange(count, device=drafts.device)
+        same = ((kept == drafts) | (place >= live.unsqueeze(1))).all(1)
+        same &= self._starts.index_select(0, rows) == starts
+        law = DraftLaw(
             self._ids.index_select(0, rows)[:, :count],
             self._probs.index_select(0, rows)[:, :count],
         )
+        return law, torch.where(same, live, 0)
 
 
 def accepted_tokens(

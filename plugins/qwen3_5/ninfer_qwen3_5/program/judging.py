@@ -42,9 +42,8 @@ class Judge:
         self._laws = laws
 
     def settings(self, sequences: Rows[Sequence]) -> SamplingRows | None:
-        """By which drafts of these sequences are drawn; None if all are greedy."""
-        greedy = all(s.request.sampling.temperature <= 0 for s in sequences)
-        return None if greedy else self._sampler.settings_of(sequences)
+        """By which drafts of these sequences are drawn, if they are."""
+        return None if self._laws is None else self._sampler.settings_of(sequences)
 
     def judge(
         self,
@@ -71,10 +70,9 @@ class Judge:
             drawn = sampler.ops.sample_tokens(processed, settings, positions, DrawPurpose.DECODE)
         else:
             offered = torch.tensor([len(row) for row in drafts], dtype=torch.int32)
-            law = self._laws.of(lanes_of(sequences), width - 1)
-            drawn = accepted_tokens(
-                sampler.ops, processed, settings, padded, offered, law, positions
-            )
+            anchors = ends - 1
+            law, tried = self._laws.of(lanes_of(sequences), anchors, padded, offered)
+            drawn = accepted_tokens(sampler.ops, processed, settings, padded, tried, law, positions)
         broken = sampler.ops.nonfinite_rows(logits_TV, sampler.addressable).tolist()
         tokens = drawn.tolist()
         logprobs = self._logprobs(logits_TV, drawn, sequences)

@@ -99,7 +99,7 @@ class PromptLaunch(DrawnLaunch):
         kept, slot = drafter.hidden, work.target_slot
         hidden = None if kept is None else kept[slot : slot + 1]
         settings = None
-        if drafter.laws is not None and not work.sequence.plain:
+        if drafter.laws is not None:
             settings = settings_at(lanes.settings, lanes.index(work.sequence.row))
         drafts = drafter.propose(token, hidden, columns, settings).drafts
         self._drafts = fetch([drafts], self._lane)

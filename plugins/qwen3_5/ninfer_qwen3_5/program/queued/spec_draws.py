@@ -74,11 +74,10 @@ class SpecDraws:
     ) -> tuple[Tensor, Tensor]:
         """The same with drafts i32[B, W - 1] that were drawn."""
         model, lanes, at = self._model, self._lanes, rows.lanes.long()
-        settings, law = settings_at(lanes.settings, at), laws.of(at, drafts.shape[1])
+        settings = settings_at(lanes.settings, at)
+        law, tried = laws.of(at, rows.starts, drafts, rows.live - 1)
         processed = model.ops.process_logits(
             logits, settings, lanes.counts, at, positions, drafts, masks
         )
-        tokens = accepted_tokens(
-            model.ops, processed, settings, drafts, rows.live - 1, law, positions
-        )
+        tokens = accepted_tokens(model.ops, processed, settings, drafts, tried, law, positions)
         return tokens, model.ops.nonfinite_rows(logits, model.addressable)
