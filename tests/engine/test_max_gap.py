@@ -9,15 +9,14 @@ from itertools import pairwise
 import pytest
 
 from ninfer_core.contract.engine import EngineOptions, EngineStats
-from ninfer_core.contract.instance import Purpose
 from ninfer_core.contract.requests import CacheMode, GenerationOptions, PromptInput
 from ninfer_core.contract.resources import ProgramLimits
 from ninfer_core.engine import Engine, gap_measure
 from ninfer_core.engine.gap_driver import NoRoom
 from ninfer_core.engine.gap_measure import GapMeasure, least_context
-from ninfer_core.engine.gap_table import MARGIN, GapTable, choose_chunk, chunk_sizes
+from ninfer_core.engine.gap_table import chunk_sizes
 from ninfer_core.engine.max_gap import keep_gap
-from ninfer_core.engine.start_options import InvalidOption, check_options
+from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.testing.fake_instance import KeepPolicy, fake_opened
 from ninfer_core.testing.fake_program import FakeProgram
 from ninfer_core.testing.fake_transactions import FakeConfig
@@ -25,7 +24,6 @@ from ninfer_core.testing.fake_transactions import FakeConfig
 WAIT = 20.0
 ROUND, TOKEN = 0.004, 0.0001
 """Seconds of a round, and of a token of a chunk at the root."""
-
 
 FIRST = 30
 """How much longer a first unit of its kind takes."""
@@ -94,74 +92,6 @@ def measured(made, bound=10.0, **law):
         return frontend.prepare(PromptInput(token_ids=[1 + n % 60 for n in range(length)]))
 
     return GapMeasure(program, prompt, clock, bound).table()
-
-
-def table(gaps, *, sizes=(64, 128, 256), depths=(0,), rows=3, slope=0.0, context=1000):
-    """With the margin taken off, so that the choice is by ``gaps``."""
-    bare = tuple(tuple(gap / MARGIN for gap in row) for row in gaps)
-    return GapTable(sizes, depths, bare, rows, slope / MARGIN, context, 0.004 / MARGIN)
-
-
-def test_the_margin_is_added_to_what_was_measured() -> None:
-    known = GapTable((64,), (0,), ((0.010,),), 3, 0.0, 1000, 0.004)
-    assert known.worst(64) == pytest.approx(0.011)
-    assert known.described()["measured_ms"] == [[10.0]]
-    assert known.described()["gap_ms"] == {64: 11.0}
-
-
-def test_the_largest_chunk_within_the_bound_is_chosen() -> None:
-    known = table(((0.010, 0.018, 0.034),))
-    assert [choose_chunk(known, ms) for ms in (10, 17.9, 18, 33, 34, 1e6)] == [
-        64, 64, 128, 128, 256, 256,
-    ]  # fmt: skip
-
-
-def test_the_worst_depth_counts_and_the_line_goes_on_to_the_end() -> None:
-    known = table(((0.010, 0.020, 0.030), (0.012, 0.026, 0.030)), depths=(0, 500))
-    # 2 ms, 6 ms and nothing in 500 tokens, and as much again in the 500 that were not measured.
-    assert [known.worst(size) for size in known.sizes] == pytest.approx([0.014, 0.032, 0.030])
-    falling = table(((0.010, 0.020, 0.030), (0.008, 0.016, 0.024)), depths=(0, 500))
-    assert falling.worst(128) == pytest.approx(0.020)
-
-
-def test_long_rows_take_their_share() -> None:
-    known = table(((0.010, 0.020, 0.030),), rows=3, slope=2e-6, context=1000)
-    assert known.worst(64) == pytest.approx(0.010 + 3 * 0.002)
-
-
-def test_what_was_not_tried_is_not_chosen() -> None:
-    known = table(((0.010, 0.020, math.inf), (0.011, math.inf, math.inf)), depths=(0, 500))
-    assert choose_chunk(known, 1e9) == 64
-    assert known.described()["gap_ms"] == {64: 12.0}
-    assert known.described()["measured_ms"] == [[9.091, 18.182], [10.0]]
-
-
-def test_the_smallest_gap_is_named_where_none_is_short_enough() -> None:
-    known = GapTable((64, 128), (0,), ((0.010, 0.020),), 3, 1e-6, 1000, 0.004)
-    with pytest.raises(InvalidOption) as caught:
-        choose_chunk(known, 14)
-    assert caught.value.message == (
-        "max_gap_ms is 14; the smallest gap that this model reaches here is 14.3 ms, with chunks "
-        "of 64 tokens at a context of 1000: 4.0 ms for a round of 3 short contexts, 3.0 ms more "
-        "once these are long, 6.0 ms for the chunk, and a margin of 10%"
-    )
-    assert caught.value.hint.startswith("give --max-gap-ms 15 or more, ")
-    assert choose_chunk(known, 15) == 64
-
-
-@pytest.mark.parametrize(
-    ("most", "length", "sizes"),
-    [
-        (1024, 8000, (64, 128, 256, 512, 1024)),
-        (1000, 8000, (64, 128, 256, 512, 1000)),
-        (64, 8000, (64,)),
-        (48, 8000, (48,)),
-        (1024, 200, (64, 128, 199)),
-        (1024, 2, (1,)),
-    ],
-)
-def test_sizes(most, length, sizes) -> None:
-    assert chunk_sizes(most, length) == sizes
 
 
 def test_times_are_those_of_a_chunk_and_a_round() -> None:
@@ -349,20 +279,6 @@ def test_without_the_option_nothing_is_measured() -> None:
         assert clock.chunks == []
         assert engine.load_summary().prefill_chunk == 256
         assert "max_gap" not in engine.load_summary().details
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"max_gap_ms": 0}, "max_gap_ms is 0; it must be above 0"),
-        ({"max_gap_ms": math.nan}, "max_gap_ms is nan; it must be above 0"),
-        ({"max_gap_ms": 9, "max_concurrency": 1}, "max_concurrency is 1"),
-        ({"max_gap_ms": 9, "purpose": Purpose.CAUSAL_SCORING}, "max_gap_ms is for generation"),
-    ],
-)
-def test_wrong_options_are_named(options, said) -> None:
-    with pytest.raises(InvalidOption, match=said):
-        check_options(EngineOptions(**{"max_concurrency": 2, **options}))
 
 
 def test_the_choice_is_the_same_wherever_it_is_asked_for() -> None:
