@@ -7,7 +7,7 @@ from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.inputs.instruction import with_schema_instruction
+from ninfer_core.engine.instruction import with_schema_instruction
 
 
 def check_request(prompt: object, options: object) -> None:

@@ -1,6 +1,5 @@
 """From JSON, as a gateway or a file holds it, to a `PromptInput`."""
 
-from ninfer_core.inputs.instruction import with_schema_instruction
 from ninfer_core.inputs.messages import parse_messages
 from ninfer_core.inputs.prompt import PROMPT_FIELDS, parse_prompt
 from ninfer_core.inputs.response_format import parse_response_format
@@ -13,5 +12,4 @@ __all__ = [
     "parse_response_format",
     "parse_tool_choice",
     "parse_tools",
-    "with_schema_instruction",
 ]

@@ -24,7 +24,6 @@ from ninfer_core.testing.fake_transactions import FakeConfig
 WAIT = 20.0
 ROUND, TOKEN = 0.004, 0.0001
 """Seconds of a round, and of a token of a chunk at the root."""
-
 FIRST = 30
 """How much longer a first unit of its kind takes."""
 
@@ -273,8 +272,7 @@ def test_a_bound_out_of_reach_ends_the_start() -> None:
 
 
 def test_without_the_option_nothing_is_measured() -> None:
-    made = opened()
-    engine, clock = engine_of(made, None)
+    engine, clock = engine_of(opened(), None)
     with engine:
         assert clock.chunks == []
         assert engine.load_summary().prefill_chunk == 256

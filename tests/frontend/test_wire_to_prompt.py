@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from ninfer_core.contract.requests import ChatOptions, PromptInput
-from ninfer_core.inputs import parse_messages, parse_prompt, with_schema_instruction
+from ninfer_core.engine.instruction import with_schema_instruction
+from ninfer_core.inputs import parse_messages, parse_prompt
 
 KEPT = ChatOptions(template_kwargs={"preserve_thinking": True})
 

@@ -13,7 +13,8 @@ from ninfer_core.contract.requests import (
     ResponseFormat,
     ToolChoice,
 )
-from ninfer_core.inputs import parse_prompt, parse_response_format, with_schema_instruction
+from ninfer_core.engine.instruction import with_schema_instruction
+from ninfer_core.inputs import parse_prompt, parse_response_format
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "search"}}

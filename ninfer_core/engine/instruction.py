@@ -1,7 +1,7 @@
 """The wanted form of the answer as an instruction to the model.
 
 Enforcing a form is the constraint's work; a model that also reads what is wanted chooses better
-among the forms it may take. Gateways offer this as an option that is off by default.
+among the forms it may take. An option of an engine, off by default.
 """
 
 from __future__ import annotations
