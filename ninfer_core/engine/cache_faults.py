@@ -9,11 +9,10 @@ from typing import ParamSpec, TypeVar
 
 from ninfer_core.contract.cache import CachePolicy, Demand, SaveOffer, SourceCandidate, Victim
 from ninfer_core.contract.checkpoints import CheckpointAction
-from ninfer_core.contract.errors import CacheFault
+from ninfer_core.contract.errors import CacheFault, EngineFailure
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.program import Program
 from ninfer_core.contract.resources import CheckpointRef, Shortfall
-from ninfer_core.errors import NinferError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 def blamed_on_cache(step: Callable[P, T]) -> Callable[P, T]:
     """Let what ``step`` raises by mistake be a CacheFault: it only reads and books kept contexts.
-    Errors that are meant keep their type."""
+    An EngineFailure, which is meant, keeps its type."""
 
     @functools.wraps(step)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return step(*args, **kwargs)
-        except NinferError:
+        except EngineFailure:
             raise
         except Exception as error:
             raise CacheFault(f"{step.__qualname__}: {type(error).__name__}: {error}") from error
@@ -51,11 +50,12 @@ class CheckedPolicy:
     def rank_sources(
         self, prepared: PreparedPrompt, candidates: Sequence[SourceCandidate]
     ) -> Sequence[SourceCandidate]:
-        return self._policy.rank_sources(prepared, candidates)
+        # Here and below: what is worked out only when it is gone through must raise here, too.
+        return tuple(self._policy.rank_sources(prepared, candidates))
 
     @blamed_on_cache
     def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
-        return self._policy.victims(shortfall, candidates)
+        return tuple(self._policy.victims(shortfall, candidates))
 
     @blamed_on_cache
     def admit(self, offer: SaveOffer) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from ninfer_core.contract.checkpoints import PlanKind
 from ninfer_core.contract.engine import AvailabilityState
-from ninfer_core.contract.errors import CacheFault, EngineFailure
+from ninfer_core.contract.errors import CacheFault, EngineFailure, InvalidRequest
 from ninfer_core.contract.events import Failed, ReuseReason
 from ninfer_core.contract.frontend import RestoreKind
 from ninfer_core.contract.requests import ChatOptions
@@ -172,16 +172,32 @@ def test_books_that_fail_later_are_thrown_away_then(options, damage):
     harness.check_released()
 
 
-@pytest.mark.parametrize("method", ["rank_sources", "victims", "admit", "observe"])
-def test_a_policy_that_raises_costs_the_cache_alone(options, method, monkeypatch):
+def raises(*_):
+    raise ZeroDivisionError("a mistake of the policy")
+
+
+def raises_a_request_error(*_):
+    raise InvalidRequest("not a policy's to say")
+
+
+def raises_late(*_):
+    return (1 // 0 for _ in range(1))
+
+
+@pytest.mark.parametrize(
+    ("method", "broken"),
+    [
+        *((name, raises) for name in ("rank_sources", "victims", "admit", "observe")),
+        *((name, raises_late) for name in ("rank_sources", "victims")),
+        ("admit", raises_a_request_error),
+    ],
+)
+def test_a_policy_that_raises_costs_the_cache_alone(options, method, broken, monkeypatch):
     policy = KeepPolicy()
     harness = harness_over(policy, pages=24, slots=20)
     asked = options(4, ignore_eos=True)
     pressed(harness, options)
     assert harness.core.stats().cache_drops == 0
-
-    def broken(*_):
-        raise ZeroDivisionError("a mistake of the policy")
 
     monkeypatch.setattr(policy, method, broken, raising=True)
     ask(harness, [10, *PROMPT[1:]], asked)
