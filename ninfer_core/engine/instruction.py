@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ninfer_core.contract.errors import InvalidSchema
 from ninfer_core.contract.requests import CacheMarker, PromptInput, ResponseFormat
 
 
@@ -19,9 +20,9 @@ def with_schema_instruction(prompt: PromptInput) -> PromptInput:
 
     The caller's messages keep their contents, and cache markers keep pointing to them. A prompt
     stays as it is without messages, without a format, or where a call must come in place of an
-    answer.
+    answer. Raises InvalidSchema for a format that cannot be written down.
     """
-    text = _instruction(prompt.response_format)
+    text = _written(prompt.response_format)
     mode = prompt.tool_choice.mode
     if text is None or prompt.messages is None or mode in ("required", "named"):
         return prompt
@@ -38,6 +39,15 @@ def with_schema_instruction(prompt: PromptInput) -> PromptInput:
 
 def _moved(marker: CacheMarker) -> CacheMarker:
     return replace(marker, message=marker.message + 1)
+
+
+def _written(wanted: ResponseFormat) -> str | None:
+    try:
+        return _instruction(wanted)
+    except (RecursionError, TypeError, ValueError) as error:
+        deep = isinstance(error, RecursionError)
+        why = "is nested too deeply" if deep else f"cannot be written down: {error}"
+        raise InvalidSchema(f"response_format {why}", param="response_format") from None
 
 
 def _instruction(wanted: ResponseFormat) -> str | None:

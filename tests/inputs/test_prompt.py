@@ -153,3 +153,25 @@ def test_without_a_format_or_messages_nothing_changes():
     assert with_schema_instruction(plain) is plain
     text = PromptInput(text="a", response_format=ResponseFormat(kind="json_object"))
     assert with_schema_instruction(text) is text
+
+
+def nested(depth):
+    value = {}
+    for _ in range(depth):
+        value = {"not": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        ("json_schema", nested(100_000), "nested too deeply"),
+        ("json_schema", {"const": {1, 2}}, "set"),
+        ("choice", 5, "not iterable"),
+    ],
+)
+def test_a_format_that_cannot_be_written_down_is_refused(kind, value, why):
+    wanted = ResponseFormat(kind=kind, value=value)
+    with pytest.raises(InvalidSchema, match=why) as caught:
+        with_schema_instruction(PromptInput(messages=[USER], response_format=wanted))
+    assert caught.value.param == "response_format"
