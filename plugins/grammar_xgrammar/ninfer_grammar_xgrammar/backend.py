@@ -208,13 +208,14 @@ class XGrammarCompiler:
 def _open_library(vocabulary: GrammarVocabulary) -> Library:
     try:
         from ninfer_grammar_xgrammar.library import Library
+
+        return Library(vocabulary)
     except Exception as error:  # whatever a broken installation raises
         raise Unsupported(
             f"constraints cannot be enforced, since xgrammar does not load: {error}",
             param="response_format",
             hint="install xgrammar again, or start with --no-plugin grammar_xgrammar",
         ) from error
-    return Library(vocabulary)
 
 
 def _refuse_slow(part: dict[str, Any]) -> NoReturn:
