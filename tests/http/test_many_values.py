@@ -99,13 +99,12 @@ def test_ids_come_whole_however_many_they_are(server, count):
     assert reply.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("count", [257, 1000])
+@pytest.mark.parametrize("count", [257, 350])
 def test_long_conversations_are_read_as_short_ones(server, count):
     talk = [{"role": "user", "content": str(n)} for n in range(count)]
     body = {"messages": talk, "max_tokens": 9}
     for path in ("/v1/chat/completions", "/v1/messages"):
         server.engine.requests.clear()
         reply = server.request(path, json.dumps({**body, "model": "scripted"}).encode())
-        assert reply.status in (200, 400), reply.text
-        if reply.status == 200:
-            assert len(server.engine.requests[0][0].messages) == count
+        assert reply.status == 200, reply.text
+        assert len(server.engine.requests[0][0].messages) == count
