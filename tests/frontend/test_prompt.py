@@ -290,3 +290,10 @@ def test_tokenize_and_detokenize(frontend, raw_tokenizer):
     assert b"".join(frontend.token_bytes(plain)) == text.encode()
     with pytest.raises(InvalidRequest):
         frontend.detokenize([frontend.vocab_size])
+
+
+def test_a_form_with_half_of_a_surrogate_pair_is_refused(opened, artifact):
+    frontend = opened(artifact, grammar_backend=lambda vocabulary: Compiler())
+    wanted = ResponseFormat(kind="choice", value=["\ud800"])
+    with pytest.raises(InvalidSchema, match="surrogates"):
+        frontend.prepare(PromptInput(messages=[USER], response_format=wanted))

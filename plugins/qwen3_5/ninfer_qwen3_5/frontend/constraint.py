@@ -143,9 +143,12 @@ def _content(wanted: ResponseFormat) -> dict[str, Any] | None:
 
 
 def _written(prompt: PromptInput, parts: Any) -> str:
-    """Raises InvalidSchema for what is not JSON, or nested too deeply to be written as such."""
+    """Raises InvalidSchema for what is not JSON, nested too deeply to be written as such, or holds
+    half of a surrogate pair."""
     try:
-        return _dumps(parts)
+        text = _dumps(parts)
+        text.encode()
+        return text
     except (RecursionError, TypeError, ValueError) as error:
         deep = isinstance(error, RecursionError)
         why = "is nested too deeply" if deep else f"is no JSON: {error}"
