@@ -138,8 +138,8 @@ class GenerationOptions:
     ``max_new_tokens`` None means as many as the context holds; a larger value is clamped to the
     context and reported, and so is ``min_tokens``. ``logprobs`` k gives k alternatives per token;
     ``prompt_logprobs`` likewise for prompt positions. ``queue_timeout`` and ``deadline`` are
-    seconds from submit; ``queue_timeout`` covers preparation too. ``thinking_budget`` counts reasoning tokens.
-    ``progress`` asks for a ``PromptProgress`` after each chunk of the prompt.
+    seconds from submit; ``queue_timeout`` covers preparation too. ``thinking_budget`` counts
+    reasoning tokens. ``progress`` asks for a ``PromptProgress`` after each chunk of the prompt.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
