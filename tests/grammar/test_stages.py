@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from ninfer_core.contract.errors import InvalidSchema
+from ninfer_core.contract.errors import InvalidSchema, Overloaded
 from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar import backend as backend_module
@@ -183,7 +183,7 @@ def slow(monkeypatch):
 
 def test_a_compile_that_takes_too_long_is_refused_and_kept_for_later(slow, monkeypatch):
     one, library = slow
-    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 0.02)
+    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 0.5)
     asked = {"kind": "regex", "pattern": "a"}
     with pytest.raises(InvalidSchema, match="longer than"):
         one._part(asked)
@@ -191,6 +191,18 @@ def test_a_compile_that_takes_too_long_is_refused_and_kept_for_later(slow, monke
     monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 30)
     assert one._part(asked)[1] == 100
     assert len(library.compiled) == 1
+
+
+def test_a_form_that_others_keep_waiting_is_not_called_too_large(slow, monkeypatch):
+    one, library = slow
+    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 0.5)
+    for pattern in "ab":
+        with pytest.raises(InvalidSchema, match="longer than"):
+            one._part({"kind": "regex", "pattern": pattern})
+    with pytest.raises(Overloaded, match="others are being compiled"):
+        one._part({"kind": "regex", "pattern": "c"})
+    library.go.set()
+    assert one._part({"kind": "regex", "pattern": "c"})[1] == 100
 
 
 def test_the_time_that_the_library_takes_to_load_is_not_the_forms(backend, monkeypatch):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ninfer_core.contract.errors import EngineFailure, InvalidSchema, Unsupported
+from ninfer_core.contract.errors import EngineFailure, InvalidSchema, Overloaded, Unsupported
 from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
@@ -33,7 +33,9 @@ for whoever asks next."""
 OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
 LOWERED = 64
-"""Parts that are kept as grammars, and such as are known to be too slow."""
+"""Parts that are kept as grammars."""
+SLOW_SECONDS = 60.0
+"""How long a part whose masks took too long is refused unseen; a machine may have been busy."""
 
 
 def open_backend(vocabulary: GrammarVocabulary) -> XGrammarCompiler:
@@ -73,7 +75,7 @@ class XGrammarCompiler:
         self._cache = _Cache()
         self._flights: dict[str, Future[tuple[Any, int]]] = {}
         self._lowered: OrderedDict[str, str] = OrderedDict()
-        self._slow: deque[str] = deque(maxlen=LOWERED)
+        self._slow: dict[str, float] = {}
         self._free = _free_words(vocabulary)
 
     def load(self) -> None:
@@ -88,7 +90,8 @@ class XGrammarCompiler:
             self._ebnf(_key(part), part)
 
     def compile(self, source: GrammarSource) -> CompiledGrammar:
-        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`."""
+        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`, and
+        Overloaded where those of other requests took that long."""
         framing, parts = json.loads(source.framing), json.loads(source.text)["parts"]
         self._loaded()  # its seconds are nobody's fault
         started = time.monotonic()
@@ -135,7 +138,7 @@ class XGrammarCompiler:
             found = self._cache.get(key)
             if found is not None:
                 return found
-            if key in self._slow:
+            if time.monotonic() < self._slow.get(key, 0.0):
                 _refuse_slow(part)
             flight = self._flights.get(key)
             begun = flight is not None
@@ -147,6 +150,10 @@ class XGrammarCompiler:
         try:
             return flight.result(max(0.0, started + seconds - time.monotonic()))
         except FutureTimeout:
+            if not flight.running():
+                raise Overloaded(
+                    "the form was not begun in time: others are being compiled", hint="try again"
+                ) from None
             why = f"takes longer than {seconds:g} seconds to compile"
             refuse(part, "unsupported", f"{why}; simplify it, or try again when it is done")
         except TooSlow:
@@ -181,6 +188,7 @@ class XGrammarCompiler:
     ) -> None:
         try:
             with self._cold:
+                flight.set_running_or_notify_cancel()
                 compiled = library.compile(ebnf)
             self._land(key, flight, (compiled, int(compiled.memory_size_bytes)))
         except BaseException as error:
@@ -198,7 +206,9 @@ class XGrammarCompiler:
             if result is not None:
                 self._cache.put(key, *result)
             elif isinstance(error, TooSlow):
-                self._slow.append(key)
+                now = time.monotonic()
+                self._slow = {key: end for key, end in self._slow.items() if end > now}
+                self._slow[key] = now + SLOW_SECONDS
         if result is not None:
             flight.set_result(result)
         else:

@@ -53,8 +53,10 @@ def check() -> None:
     now = time.monotonic()
     if now < _WORK.turn:
         return
-    if now > _WORK.deadline or time.thread_time() > _WORK.most:
+    if time.thread_time() > _WORK.most:
         raise TooLarge(f"it is not worked out within {LOWERING_SECONDS:g} seconds")
+    if now > _WORK.deadline:
+        raise TooLarge(f"the machine is too busy for it now ({WAITING_SECONDS:g} seconds)")
     time.sleep(_PAUSE_SECONDS)
     back = time.monotonic()
     _WORK.turn = back + max(_TURN_SECONDS, _TURN_SHARE * (back - now))
