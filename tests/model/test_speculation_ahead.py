@@ -175,6 +175,18 @@ def test_two_aborted_rounds_leave_no_trace(build_case) -> None:
     group.assert_right()
 
 
+def test_a_round_is_aborted_behind_one_that_was_taken(build_case) -> None:
+    group = Rows(build_case("tied"), "late", DRAWN, 3, random_right(5, 3))
+    flying = group.launch(group.rows)
+    behind = group.launch(group.rows, flying)
+    group.settle(flying, group.rows)
+    group.program.abort(behind.collect())
+    group.program.check()
+    while min(len(row.tokens) for row in group.rows) < 40:
+        group.driver.decode([row for row in group.rows if len(row.tokens) < 40])
+    group.assert_right()
+
+
 def test_what_may_follow(build_case) -> None:
     """Rounds that draft follow each other and plain ones where draws alone decide; a plain round
     does not follow one that verifies."""

@@ -146,7 +146,9 @@ class Settlement:
     def abort(self, works: Rows[RowWork], rows: Rows[PendingRow]) -> None:
         """Roll a whole batch back. Raises EngineFailure, changing nothing, before a later one."""
         for work in works:
-            if work.sequence.horizon > work.start + work.executed:
+            # ``horizon`` does not tell: it stays where a round before this one accepted less.
+            before = work.start > work.sequence.frontier
+            if work.sequence.flying > 1 + before:
                 raise EngineFailure("a unit was aborted before one that was launched behind it")
         for work, row in zip(works, rows, strict=True):
             self._units.dropped(work, row.token_ids)
