@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 from _fuzz_bodies import Body, body
 from _server import in_process, log_tail
 from _setting import print_report
