@@ -13,8 +13,8 @@ COMMANDS = (
     *("run", "chat", "serve", "convert", "inspect", "verify"),
     *("bench", "bench chat", "plugins", "env"),
 )
-OTHERS = {"--pyargs", "--ninfer-plugin"}
-"""Options of pytest, the second from our plug-in for it."""
+OTHERS = {"--pyargs", "--ninfer-plugin", "--dist"}
+"""Options of pytest: its own, our plug-in's and pytest-xdist's."""
 
 
 @pytest.fixture(scope="module")
