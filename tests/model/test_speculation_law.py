@@ -31,7 +31,7 @@ def p_of(target, asked, draws=DRAWS, **program):
 
 
 @pytest.mark.parametrize(
-    ("name", "queued"), zip(speculation_law.SETTINGS, (False, True), strict=True)
+    ("name", "queued"), list(zip(speculation_law.SETTINGS, (False, True), strict=True))
 )
 def test_the_joint_law_is_the_targets(target, name, queued):
     asked = speculation_law.SETTINGS[name]
