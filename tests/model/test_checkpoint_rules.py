@@ -20,6 +20,7 @@ from ninfer_core.contract.media import MediaItem
 from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import CheckpointRef, NeverFits, Shortfall
 from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision, RowStatus
+from ninfer_qwen3_5.program.checkpoint_replicas import Replicas
 from tests.model.checkpoint_driver import kept_end, prompt
 
 DELETE = CheckpointAction.DELETE
@@ -131,6 +132,31 @@ def test_what_a_deletion_frees_depends_on_who_else_holds_the_pages(driver_of) ->
     assert program.facts(refs[1]).recovery_frontier == 0
     assert driver.drop(refs[1], DELETE).pages["main"] == 3
     assert program.capacity().available == program.capacity().total
+
+
+def test_what_is_shared_is_not_looked_at_page_by_page(driver_of, monkeypatch) -> None:
+    """A restore point at 440 of 500 tokens holds seven pages that the end of the context needs as
+    well: the first of them that is looked at tells it."""
+    driver, seen = driver_of(), []
+
+    class Watched(tuple):
+        def __reversed__(self):
+            return watch(self)
+
+    def watch(pages):
+        for place in range(len(pages) - 1, -1, -1):
+            seen.append(place)
+            yield pages[place]
+
+    pages_of = Replicas.pages
+    monkeypatch.setattr(Replicas, "pages", lambda *args: Watched(pages_of(*args)))
+    row = driver.begin(prompt(STEM * 5, [200, 440]))
+    made = driver.prefill_capturing(row, [200, 440])
+    driver.keep(row)
+    for at in (200, 440):
+        seen.clear()
+        assert driver.program.actions(made[at].checkpoint)[DELETE].pages["main"] == 0
+        assert 1 <= len(seen) <= 2
 
 
 def test_stale_and_foreign_references_end_the_engine(driver_of) -> None:

@@ -104,41 +104,59 @@ class Replicas:
     def _slots(self, kept: Checkpoint) -> int:
         return int(self.alone_in(kept))
 
+    # Who holds a page holds all before it, on the same tiers. So pages are looked at from the end
+    # up to the first that somebody else needs: the cost grows with what becomes free, not with
+    # the context.
+
     def _off_device(self, kept: Checkpoint, pages: Pages) -> ResourceVector:
         """The slot, and pages that nobody else needs on the device."""
         assert self._tier is not None
-        holders = self._tier.holders
-        freed = sum(idle(page) and holders.deserted(page, leaving=1) for page in pages)
+        freed = 0
+        for page in reversed(pages):
+            if not self._tier.holders.deserted(page, leaving=1):
+                break
+            freed += idle(page)
         return ResourceVector(state_slots=self._slots(kept), pages={MAIN: freed})
 
     def _off_host(self, kept: Checkpoint, pages: Pages) -> ResourceVector:
         """The image, and extents of pages that no other holder keeps on the host."""
-        assert self._tier is not None
         assert kept.image is not None
-        holders = self._tier.holders
-        freed = [page for page in pages if not holders.keeps(page, besides=1)]
-        return ResourceVector(host_bytes=kept.image.size + sum(map(_extent_bytes, freed)))
+        return ResourceVector(host_bytes=kept.image.size + self._extents(pages, own=1))
 
     def _deleted(self, kept: Checkpoint, pages: Pages) -> ResourceVector:
         """Pages with no other reference; pages whose other references are all alone on the host,
         and extents that none of the others keeps."""
-        own = int(kept.image is not None)
-        units = host = 0
-        for page in pages:
-            dies = page.refs == 1 and not page.pins
-            units += page.device is not None and (dies or self._deserted(page, kept))
-            kept_elsewhere = self._tier is not None and self._tier.holders.keeps(page, own)
-            host += 0 if kept_elsewhere and not dies else _extent_bytes(page)
+        units, host = 0, 0
+        for page in reversed(pages):
+            if page.refs == 1:
+                units += page.device is not None and not page.pins
+            elif self._deserted(page, kept):
+                units += idle(page) and page.host is not None
+            else:
+                break
+        if self._tier is not None:
+            host = self._extents(pages, own=int(kept.image is not None))
         if kept.image is not None:
             host += kept.image.size
-        slots = self._slots(kept)
-        return ResourceVector(state_slots=slots, host_bytes=host, pages={MAIN: units})
+        return ResourceVector(state_slots=self._slots(kept), host_bytes=host, pages={MAIN: units})
 
     def _deserted(self, page: LogicalPage, kept: Checkpoint) -> bool:
         """Whether nobody needs ``page`` on the device but ``kept``, which goes."""
-        if self._tier is None or not idle(page) or page.refs == 1 or page.host is None:
+        if self._tier is None:
             return False
         return self._tier.holders.deserted(page, leaving=-int(kept.alone), gone=1)
+
+    def _extents(self, pages: Pages, own: int) -> int:
+        """Bytes of the extents that go with ``own`` of their keepers."""
+        assert self._tier is not None
+        holders, size = self._tier.holders, 0
+        for page in reversed(pages):
+            if holders.keepers(page) > own:
+                break
+            dies = page.refs == 1 and not page.pins
+            if dies or not holders.keeps(page, own):
+                size += _extent_bytes(page)
+        return size
 
 
 def idle(page: LogicalPage) -> bool:

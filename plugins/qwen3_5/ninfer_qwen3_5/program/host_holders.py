@@ -49,7 +49,11 @@ class HostHolders:
 
     def keeps(self, page: LogicalPage, besides: int = 0) -> bool:
         """Whether somebody wants ``page`` on the host, ``besides`` so many holders."""
-        return self._keep[page.generation] + self._relied[page.generation] > besides
+        return self.keepers(page) + self._relied[page.generation] > besides
+
+    def keepers(self, page: LogicalPage) -> int:
+        """Holders of ``page`` that want it on the host."""
+        return self._keep[page.generation]
 
     def alone(self, page: LogicalPage) -> int:
         """References of ``page`` that have no part on the device."""
