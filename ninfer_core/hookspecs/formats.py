@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from ninfer_core.hookspecs.markers import hookspec
 from ninfer_core.hookspecs.records import Entry, Seam
@@ -19,15 +19,16 @@ class WeightFormatEntry(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvFormatEntry(Entry):
-    """A KV cache format.
+    """A KV cache format, by what it stores; op backends and architectures read and write it.
 
     ``dtype`` is the torch name of the stored element ("bfloat16"), ``bits_per_value`` the whole
-    storage of one value, scales included. ``load`` loads the codec; "" means a plain cast.
+    storage of one value, scales included. An architecture that does not know the name refuses it.
     """
+
+    LOADERS: ClassVar[tuple[str, ...]] = ()
 
     dtype: str
     bits_per_value: float
-    load: str = ""
 
 
 class FormatSpecs:

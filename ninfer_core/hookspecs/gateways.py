@@ -31,7 +31,8 @@ class GatewaySpecs:
         Since: api 1.0.
         Called: once per process, when plug-ins load; active only when its plug-in is named, or
             when its own command is invoked.
-        Returns: entries.
+        Returns: entries, which this version lists and refuses: a gateway brings a command
+            (``ninfer_commands``) that opens the engine and serves it.
         Threading: main thread.
         Example::
 
@@ -42,4 +43,10 @@ class GatewaySpecs:
         return ()
 
 
-GATEWAYS: Final = Seam("ninfer_gateways", "gateway", GatewayEntry, active=True)
+GATEWAYS: Final = Seam(
+    "ninfer_gateways",
+    "gateway",
+    GatewayEntry,
+    active=True,
+    unserved="this version of ninfer-core starts gateways by commands of their own alone",
+)

@@ -14,11 +14,10 @@ from ninfer_core.hookspecs.records import Entry, Seam
 class GrammarBackendEntry(Entry):
     """A grammar backend.
 
-    ``kinds`` are the grammar source kinds it compiles ("json_schema", "regex", "ebnf"). ``load``
-    loads a factory that takes the tokenizer's vocabulary and gives a compiler.
+    ``load`` loads a factory that takes the tokenizer's vocabulary and gives a compiler
+    (``ninfer_core.contract.grammar``), which refuses the sources that it does not compile.
     """
 
-    kinds: tuple[str, ...]
     load: str
 
 
@@ -32,15 +31,14 @@ class GrammarSpecs:
         Since: api 1.0.
         Called: once per process, when plug-ins load; its library loads when a server starts, or
         at the first constrained request of another process.
-        Returns: entries; for a kind the highest ``priority`` is chosen.
+        Returns: entries; the highest ``priority`` that can be loaded serves an engine, unless
+            ``EngineOptions.grammar_backend`` names another.
         Threading: main thread at load; compilation runs on engine ingress threads.
         Example::
 
             @hookimpl
             def ninfer_grammar_backends():
-                yield GrammarBackendEntry(
-                    name="digits", kinds=("regex",), load="ninfer_digits.backend:open_backend"
-                )
+                yield GrammarBackendEntry(name="digits", load="ninfer_digits.backend:open_backend")
         """
         return ()
 

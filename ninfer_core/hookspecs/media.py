@@ -48,5 +48,9 @@ class MediaSpecs:
 
 
 MEDIA_FRONTENDS: Final = Seam(
-    "ninfer_media_frontends", "media frontend", MediaFrontendEntry, active=True
+    "ninfer_media_frontends",
+    "media frontend",
+    MediaFrontendEntry,
+    active=True,
+    unserved="this version of ninfer-core reads no media yet",
 )

@@ -14,7 +14,7 @@ from ninfer_core.hookspecs.records import Entry, Seam
 class ObserverEntry(Entry):
     """An observer; ``load`` loads a ``() -> observer`` factory.
 
-    It is fed from a thread of its own, never from the engine's worker.
+    It will be fed from a thread of its own, never from the engine's worker.
     """
 
     load: str
@@ -29,8 +29,8 @@ class ObserverSpecs:
 
         Since: api 1.0.
         Called: once per process, when plug-ins load; active only when its plug-in is named.
-        Returns: entries; an observer that raises is dropped with a warning, the engine goes on.
-        Threading: main thread at load; the observer runs on its own thread, never inside a round.
+        Returns: entries, which this version lists and refuses: no engine calls observers yet.
+        Threading: main thread.
         Example::
 
             @hookimpl
@@ -40,4 +40,10 @@ class ObserverSpecs:
         return ()
 
 
-OBSERVERS: Final = Seam("ninfer_observers", "observer", ObserverEntry, active=True)
+OBSERVERS: Final = Seam(
+    "ninfer_observers",
+    "observer",
+    ObserverEntry,
+    active=True,
+    unserved="this version of ninfer-core calls no observers yet",
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pluggy
@@ -93,5 +93,7 @@ def _call(plugin: str, seam: Seam[Any], impl: pluggy.HookImpl) -> list[Offer]:
         if entry.name in names:
             raise ValueError(f"{seam.hook} offers {entry.name!r} twice")
         names.add(entry.name)
+        if seam.unserved and not entry.unavailable:
+            entry = replace(entry, unavailable=seam.unserved)
         offers.append(Offer(plugin, seam, entry))
     return offers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,9 @@ from ninfer_core.hookspecs import (
     DRAFT_BACKENDS,
     WEIGHT_FORMATS,
     DraftBackendEntry,
+    GatewayEntry,
+    MediaFrontendEntry,
+    ObserverEntry,
     WeightFormatEntry,
     hookimpl,
 )
@@ -141,6 +145,21 @@ def test_unavailable_is_listed_and_refused():
         host.get(DRAFT_BACKENDS, "echo")
     with pytest.raises(PluginUnavailable, match="not in this version"):
         host_of({"spec": Drafts(unavailable="not in this version")}, requested=["spec"])
+
+
+@pytest.mark.parametrize(
+    ("hook", "entry"),
+    [
+        ("ninfer_gateways", GatewayEntry(name="echo", load="json:dumps")),
+        ("ninfer_observers", ObserverEntry(name="echo", load="json:dumps")),
+        ("ninfer_media_frontends", MediaFrontendEntry(name="echo", kinds=(), load="json:dumps")),
+    ],
+)
+def test_a_plugin_of_a_seam_that_core_does_not_use_is_refused(hook, entry):
+    plugin = SimpleNamespace(**{hook: hookimpl(lambda: [entry])})
+    assert host_of({"idle": plugin}).report("idle").unavailable.startswith("this version of")
+    with pytest.raises(PluginUnavailable, match="ninfer-core"):
+        host_of({"idle": plugin}, requested=["idle"])
 
 
 def test_a_partly_available_plugin_may_be_requested():

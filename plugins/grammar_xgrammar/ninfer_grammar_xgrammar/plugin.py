@@ -14,7 +14,6 @@ def ninfer_grammar_backends() -> Iterable[GrammarBackendEntry]:
     yield GrammarBackendEntry(
         name="xgrammar",
         summary="JSON schema, regular expressions, grammars and tool calls through xgrammar",
-        kinds=("json_object", "json_schema", "grammar", "regex", "choice", "tools"),
         load="ninfer_grammar_xgrammar.backend:open_backend",
         requirements=("xgrammar>=0.2",),
     )
