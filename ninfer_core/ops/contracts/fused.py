@@ -58,10 +58,16 @@ class NormSwiGlu(Protocol):
 
 class NormHead(Protocol):
     def __call__(
-        self, stream: Stream, eps: float, weight: WeightMatrix, addressable: int
+        self,
+        stream: Stream,
+        eps: float,
+        weight: WeightMatrix,
+        addressable: int,
+        out: Tensor | None = None,
     ) -> Tensor:
         """``lm_head(rms_norm(stream.residual, stream.scale, eps), weight, addressable)``:
-        f32[T, V]."""
+        f32[T, V]; written to ``out``, adjacent rows of that shape and type, where it is given, and
+        that returned."""
         ...
 
 

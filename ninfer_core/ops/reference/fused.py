@@ -32,8 +32,11 @@ def norm_swiglu(stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
     return norm.swiglu(norm_linear(stream, eps, weight))
 
 
-def norm_head(stream: Stream, eps: float, weight: WeightMatrix, addressable: int) -> Tensor:
-    return linear.lm_head(_normed(stream, eps), weight, addressable)
+def norm_head(
+    stream: Stream, eps: float, weight: WeightMatrix, addressable: int, out: Tensor | None = None
+) -> Tensor:
+    logits = linear.lm_head(_normed(stream, eps), weight, addressable)
+    return logits if out is None else out.copy_(logits)
 
 
 def _normed(stream: Stream, eps: float) -> Tensor:

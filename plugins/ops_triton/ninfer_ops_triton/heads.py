@@ -15,10 +15,13 @@ def lm_head(hidden: Tensor, weight: WeightMatrix, addressable: int) -> Tensor:
     return product(hidden, weight, "head", live_rows=addressable)
 
 
-def norm_head(stream: Stream, eps: float, weight: WeightMatrix, addressable: int) -> Tensor:
+def norm_head(
+    stream: Stream, eps: float, weight: WeightMatrix, addressable: int, out: Tensor | None = None
+) -> Tensor:
     return product(
-        normed_rows(stream), weight, "head", squares=stream.squares, eps=eps, live_rows=addressable
-    )
+        normed_rows(stream), weight, "head", squares=stream.squares, eps=eps, live_rows=addressable,
+        out=out,
+    )  # fmt: skip
 
 
 OPS: Mapping[str, Callable[..., Any]] = {"lm_head": lm_head, "norm_head": norm_head}

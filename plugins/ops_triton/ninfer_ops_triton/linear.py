@@ -103,13 +103,14 @@ def product(
     residual: Tensor | None = None,
     following: Stream | None = None,
     live_rows: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """One launch of :func:`ninfer_ops_triton.kernels.gemv.product_kernel`.
 
     x bf16[T, columns]. ``epilogue``: ``store`` gives x[T, rows]; ``swiglu`` gives x[T, rows / 2];
     ``head`` gives f32[T, rows], -inf from ``live_rows`` on; ``add`` adds ``residual`` x[T, rows]
     and fills ``following``. With ``squares`` f32[T, P] the result is divided by the root of their
-    mean over the columns.
+    mean over the columns. ``out`` is where the result goes, if not to a new tensor.
     """
     kind = kind_of(weight)
     check_rows(x, weight.columns, "x")
@@ -119,7 +120,7 @@ def product(
         raise OpError(f"{live_rows} addressable rows of {out_rows}; there must be 1 to {out_rows}")
     # Four activations are read as a word.
     x = _quads(x.contiguous()) if kind == "q4" else x.contiguous()
-    out = _output(x, out_rows, epilogue, following)
+    out = _output(x, out_rows, epilogue, following, out)
     tile = tiles.choose(_fusion(epilogue, squares), kind, out_rows, weight.columns)
     n, split = tiles.padded_rows(x.shape[0]), tile.parts(x.shape[1])
     block_r = tiles.rows_for(tile, n, kind, out_rows, split, gated=epilogue == "swiglu")
@@ -147,11 +148,19 @@ def product(
     return out
 
 
-def _output(x: Tensor, rows: int, epilogue: str, following: Stream | None) -> Tensor:
+def _output(
+    x: Tensor, rows: int, epilogue: str, following: Stream | None, out: Tensor | None
+) -> Tensor:
     if following is not None:
         return following.residual
-    dtype = torch.float32 if epilogue == "head" else x.dtype
-    return torch.empty((x.shape[0], rows), dtype=dtype, device=x.device)
+    dtype, shape = torch.float32 if epilogue == "head" else x.dtype, (x.shape[0], rows)
+    if out is None:
+        return torch.empty(shape, dtype=dtype, device=x.device)
+    if tuple(out.shape) != shape or out.dtype != dtype or not out.is_contiguous():
+        raise OpError(
+            f"out is {out.dtype}{list(out.shape)}; it must be {dtype}{list(shape)}, rows adjacent"
+        )
+    return out
 
 
 def _quads(values: Tensor) -> Tensor:

@@ -29,15 +29,29 @@ FULL = float(1 << 44)
 """A probability of 1 as a whole mass: sums over a vocabulary stay below 2^62."""
 
 
+AT_ONCE = 8
+"""Rows whose vocabularies are sorted or listed at a time: what that needs beside does not grow with
+all rows of a round."""
+
+
 def sampling_law(logits: Tensor, rows: SamplingRows) -> Tensor:
     width = logits.shape[0] // rows.temperature.shape[0]
+    settings = [
+        values.repeat_interleave(width).unsqueeze(1)
+        for values in (rows.temperature, rows.top_k, rows.top_p, rows.min_p)
+    ]
+    law = torch.zeros_like(logits)
+    for part in _parts(logits.shape[0]):
+        _fill_law(law[part], logits[part], *(column[part] for column in settings))
+    return law
 
-    def column(values: Tensor) -> Tensor:
-        return values.repeat_interleave(width).unsqueeze(1)
 
+def _fill_law(
+    law: Tensor, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
+) -> None:
+    """The law of some rows into zeros; settings are columns."""
     # Adding 0 makes the two zeros one, which a sort by bits would tell apart.
     sorted_logits, order = (logits + 0.0).sort(dim=1, descending=True, stable=True)
-    temperature, top_k = column(rows.temperature), column(rows.top_k)
     rank = torch.arange(logits.shape[1], device=logits.device)
     greedy = temperature <= 0
     keep = (rank < torch.where(greedy, 1, top_k)) | (~greedy & (top_k <= 0))
@@ -46,16 +60,28 @@ def sampling_law(logits: Tensor, rows: SamplingRows) -> Tensor:
     below = (sorted_logits - top) / torch.where(greedy, 1.0, temperature)
     weights = torch.where(sorted_logits == top, 0.0, below).exp().masked_fill(~keep, 0.0)
     masses = _masses(weights)
-    sums, top_p = masses.cumsum(1), column(rows.top_p).double()
-    nucleus = (sums - masses < top_p * sums[:, -1:].double()) | (top_p >= 1) | (rank == 0)
-    nucleus &= weights >= column(rows.min_p)
+    sums = masses.cumsum(1)
+    nucleus = sums - masses < top_p.double() * sums[:, -1:].double()
+    nucleus |= (top_p >= 1) | (rank == 0)
+    nucleus &= weights >= min_p
     kept = masses.masked_fill(~(nucleus | greedy), 0)
     # From whole masses, because the order of a float sum over a row depends on how many rows are.
-    law = kept.double() / kept.sum(1, keepdim=True).clamp_min(1).double()
-    return torch.zeros_like(logits).scatter_(1, order, law.float())
+    share = kept.double() / kept.sum(1, keepdim=True).clamp_min(1).double()
+    law.scatter_(1, order, share.float())
 
 
 def logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:
+    made = [_logprobs(logits[part], tokens[part], top) for part in _parts(logits.shape[0])]
+    if len(made) == 1:
+        return made[0]
+    return LogprobRows(
+        torch.cat([rows.chosen for rows in made]),
+        torch.cat([rows.top_ids for rows in made]),
+        torch.cat([rows.top_values for rows in made]),
+    )
+
+
+def _logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:
     law = logits.float().log_softmax(1)
     chosen = law.gather(1, tokens.long().unsqueeze(1)).squeeze(1)
     if not top:
@@ -77,7 +103,7 @@ def accept_drafts(
     target = laws.view(drafts.shape[0], drafts.shape[1] + 1, -1)
     if draft_law is None:
         return _match(target, drafts, live, seeds, positions)
-    return _test(target, drafts, live, _dense(draft_law, target.shape[2]), seeds, positions)
+    return _test(target, drafts, live, draft_law, seeds, positions)
 
 
 def count_tokens(counts: TokenCounts, lanes: Tensor, tokens: Tensor, accepted: Tensor) -> None:
@@ -110,19 +136,21 @@ def _match(
 
 
 def _test(
-    target: Tensor, drafts: Tensor, live: Tensor, q: Tensor, seeds: Tensor, positions: Tensor
+    target: Tensor, drafts: Tensor, live: Tensor, q: DraftLaw, seeds: Tensor, positions: Tensor
 ) -> Acceptance:
-    """Drafts drawn from q [B, K, V]: accept with min(1, p/q), else draw from what q left over."""
+    """Drafts drawn from q: accept with min(1, p/q), else draw from what q left over."""
     shape = target.shape[:2]
     accept, correction, bonus = (
         numbers(seeds, positions, purpose).view(shape)
         for purpose in (DrawPurpose.ACCEPT, DrawPurpose.CORRECTION, DrawPurpose.BONUS)
     )
     chosen = drafts.long().clamp_min(0).unsqueeze(2)
-    p_draft, q_draft = (law.gather(2, chosen).squeeze(2) for law in (target[:, :-1], q))
+    p_draft = target[:, :-1].gather(2, chosen).squeeze(2)
+    q_draft = q.probs.masked_fill(q.ids != chosen, 0).sum(2)
     accepted = _leading(accept[:, :-1].float() * 2.0**-24 * q_draft < p_draft, live)
     law = _at(target, accepted)
-    rest = (law - _at(q, accepted.clamp_max(q.shape[1] - 1))).clamp_min(0)
+    last = accepted.clamp_max(drafts.shape[1] - 1)
+    rest = (law - _dense(_at(q.ids, last), _at(q.probs, last), law.shape[1])).clamp_min(0)
     rejected = accepted < live
     left = rejected & (rest.sum(1) > 0)
     place = accepted.unsqueeze(1)
@@ -165,11 +193,15 @@ def _leading(passed: Tensor, live: Tensor) -> Tensor:
     return (passed & (columns < live.unsqueeze(1))).long().cumprod(1).sum(1)
 
 
-def _dense(law: DraftLaw, vocabulary: int) -> Tensor:
-    """f32[B, K, V] of a law on its support."""
-    dense = law.probs.new_zeros((*law.probs.shape[:2], vocabulary))
-    probs = law.probs.masked_fill(law.ids < 0, 0)
-    return dense.scatter_add_(2, law.ids.clamp_min(0).long(), probs)
+def _dense(ids: Tensor, probs: Tensor, vocabulary: int) -> Tensor:
+    """f32[B, V] of laws on their support i32[B, M]."""
+    dense = probs.new_zeros((probs.shape[0], vocabulary))
+    return dense.scatter_add_(1, ids.clamp_min(0).long(), probs.masked_fill(ids < 0, 0))
+
+
+def _parts(rows: int) -> list[slice]:
+    """Of so many rows, in order; one where there is none."""
+    return [slice(first, first + AT_ONCE) for first in range(0, max(1, rows), AT_ONCE)]
 
 
 def _codes(values: Tensor) -> Tensor:

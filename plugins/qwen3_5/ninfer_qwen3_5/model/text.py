@@ -74,11 +74,11 @@ class TextModel:
         """The rows after the final norm, [T, H]."""
         return self.ops.rms_norm(residual_TH, self.parameters.final_scale, self.config.rms_norm_eps)
 
-    def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
-        """f32[T, V] of a stream's rows, padding rows of the head at -inf. ``eps`` is that of the
-        norm, the model's if none is given."""
+    def logits(self, stream: Stream, eps: float | None = None, out: Tensor | None = None) -> Tensor:
+        """f32[T, V] of a stream's rows, padding rows of the head at -inf; in ``out``, if given.
+        ``eps`` is that of the norm, the model's if none is given."""
         eps = self.config.rms_norm_eps if eps is None else eps
-        return self.ops.norm_head(stream, eps, self.parameters.head, self.addressable)
+        return self.ops.norm_head(stream, eps, self.parameters.head, self.addressable, out)
 
     def row_logits(self, residual_TH: Tensor) -> Tensor:
         """f32[T, V] of some residual rows of a chunk, as the decode route would give them."""

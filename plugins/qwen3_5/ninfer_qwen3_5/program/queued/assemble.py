@@ -24,7 +24,13 @@ from ninfer_qwen3_5.program.queued.lanes import LaneSizes, LaneState
 from ninfer_qwen3_5.program.queued.masks import MaskBlock, MaskRing
 from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal, rehearse
 from ninfer_qwen3_5.program.queued.ring import HostRing
-from ninfer_qwen3_5.program.queued.rounds import Part, Rounds, round_bytes
+from ninfer_qwen3_5.program.queued.rounds import (
+    Part,
+    Rounds,
+    logits_bytes,
+    round_bytes,
+    take_logits,
+)
 from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs
 from ninfer_qwen3_5.program.queued.spec_launch import SpecLauncher
 from ninfer_qwen3_5.program.queued.spec_rounds import SpecRounds
@@ -32,6 +38,8 @@ from ninfer_qwen3_5.program.queued.units import ROUNDS_AHEAD, QueuedUnits
 from ninfer_qwen3_5.program.stores import Stores
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ninfer_core.device.base import Arena, Device, Lane
 
 _RING_BYTES = 1 << 16
@@ -67,7 +75,9 @@ def build_queued(
     tables_bytes = sizes.device_bytes() + round_bytes(sizes.lanes) + _RING_BYTES
     tables_bytes += feed_bytes(budget.prefill_chunk, sizes.pages)
     tables_bytes += MaskRing.device_bytes(sizes.lanes, sizes.vocab)
+    head = model.parameters.head.rows
     room, width = (NO_DRAFTS, 1) if drafting is None else (drafting.room, drafting.room.rows)
+    tables_bytes += logits_bytes(sizes.lanes * width, head)
     if drafting is not None:
         hidden_size = model.config.hidden_size if room.hidden else 0
         tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, hidden_size)
@@ -132,10 +142,14 @@ def _units(
     chunks = ChunkRunner(
         model, state, lanes, stores.tables, lane, pinned, arena, budget.prefill_chunk, drafter
     )
-    rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count, drafter)
+    width = 1 if drafter is None else drafter.tokens + 1
+    logits = take_logits(arena, count * width, model.parameters.head.rows)
+    rounds = Rounds(model, state, lanes, ring, masks.masks, arena, count, logits, drafter)
     launcher, speculation = None, None
     if drafter is not None:
-        made = _speculation(model, state, lanes, stores, drafter, arena, pinned, count, lane)
+        made = _speculation(
+            model, state, lanes, stores, drafter, arena, pinned, count, logits, lane
+        )
         launcher, speculation = made
     if prepare is not None:
         prepare(Rehearsal(model, lanes, chunks, rounds, masks.masks, budget, speculation))
@@ -164,13 +178,14 @@ def _speculation(
     arena: Arena,
     pinned: Arena,
     count: int,
+    logits: Tensor,
     lane: Lane,
 ) -> tuple[SpecLauncher, SpecRounds]:
     width, vocab = drafter.tokens + 1, model.config.vocab_size
     inputs = SpecInputs(count, width, arena, pinned)
     filled = MaskBlock.take(pinned, "masks.spec", count * width, vocab)
     masks = MaskBlock.take(arena, "masks.spec", count * width, vocab)
-    rounds = SpecRounds(model, state, drafter, lanes, inputs, masks.masks, arena, count)
+    rounds = SpecRounds(model, state, drafter, lanes, inputs, masks.masks, arena, count, logits)
     launcher = SpecLauncher(rounds, inputs, lanes, stores.tables, filled, masks, model.ops, lane)
     return launcher, rounds
 

@@ -10,7 +10,7 @@ from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.queued.rounds import Part, Rounds
-from ninfer_qwen3_5.program.queued.spec_rounds import Held, SpecRounds
+from ninfer_qwen3_5.program.queued.spec_rounds import SpecRounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,8 +87,8 @@ def rehearse(speculation: SpecRounds, size: int) -> None:
     """All bodies of a speculative round of ``size`` rows, and its fold."""
     for width in speculation.widths:
         for part in speculation.parts(width, masked=False):
-            speculation.run(size, part, Held(width))
-        held = Held(width)
+            speculation.run(size, part, speculation.held(size, width))
+        held = speculation.held(size, width)
         for part in speculation.parts(width, masked=True):
             speculation.run(size, part, held)
     for most in speculation.makes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ninfer_core.device.base import ALIGNMENT
 from ninfer_core.ops.contracts.rounds import RoundRows
 from ninfer_core.ops.contracts.values import Drawn, DrawPurpose, PagedRows, TokenMasks
 from ninfer_qwen3_5.model.routes import StepRoute
@@ -62,7 +63,9 @@ class Outcome:
 
 
 class Rounds:
-    """Bodies of rounds over fixed tensors, and their graphs. A ``drafter`` takes in what ran."""
+    """Bodies of rounds over fixed tensors, and their graphs. A ``drafter`` takes in what ran. All
+    leave their ``logits`` f32[B, V] in the first rows of one tensor: a round has no use for them
+    once the next one runs."""
 
     def __init__(
         self,
@@ -73,8 +76,10 @@ class Rounds:
         masks: TokenMasks,
         arena: Arena,
         count: int,
+        logits: Tensor,
         drafter: Drafter | None = None,
     ) -> None:
+        self._logits = logits
         self._drafter = drafter
         self._model = model
         self._state = state
@@ -126,7 +131,7 @@ class Rounds:
         route = StepRoute(model.ops, place, rows.slots, rows.targets)
         taps = None if self._drafter is None else self._drafter.taps()
         stream = model.forward(rows.ids, route, self._state, taps)
-        logits = model.logits(stream)
+        logits = model.logits(stream, out=self._logits[: rows.ids.shape[0]])
         if self._drafter is not None:
             self._drafter.after_step(
                 rows.ids, stream.residual, taps, place, rows.slots, rows.targets
@@ -159,6 +164,18 @@ class Rounds:
 def round_bytes(count: int) -> int:
     """An upper bound of the row tensors of all counts."""
     return count * 16 * 256 + count * count * 128
+
+
+def logits_bytes(rows: int, vocab: int) -> int:
+    """Of what :func:`take_logits` takes, at most."""
+    return 4 * rows * vocab + ALIGNMENT
+
+
+def take_logits(arena: Arena, rows: int, vocab: int) -> Tensor:
+    """f32[rows, V] for the logits of any round of at most so many rows."""
+    import torch
+
+    return arena.take("logits", (rows, vocab), torch.float32)
 
 
 def _rows(arena: Arena, count: int) -> RoundRows:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ninfer_core.ops.contracts.values import PagedRows, TokenMasks
-from ninfer_core.ops.contracts.verifying import VerifiedRows, VerifyAnswer
+from ninfer_core.ops.contracts.verifying import ResolvedRows, VerifyAnswer
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import VerifyRoute
 from ninfer_qwen3_5.model.state import ModelState
@@ -16,8 +16,8 @@ from ninfer_qwen3_5.program.drafting import Drafter, Seen
 from ninfer_qwen3_5.program.queued.lanes import LaneState, settings_at
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_qwen3_5.program.queued.spec_draws import SpecDraws
-from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs, SpecRows
-from ninfer_qwen3_5.program.queued.spec_lanes import SpecLanes, settled_bytes, settled_rows
+from ninfer_qwen3_5.program.queued.spec_inputs import SpecInputs
+from ninfer_qwen3_5.program.queued.spec_lanes import kept_bytes, kept_words, settled_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,27 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Ran:
-    """What Forward leaves for Finish, and the logits f32[B * W, V] for whoever lists them."""
+    """What Forward leaves for Finish, and the logits f32[B * W, V]."""
 
-    rows: SpecRows
+    rows: ResolvedRows
     logits: Tensor
     seen: Seen
     place: Placement
-    slots: Tensor
 
 
 @dataclass(slots=True)
 class Held:
-    """Filled when a body is captured; on a device that replays by calling, at each call. ``width``
-    is that of its rows."""
+    """``width`` is that of its rows, ``logits`` f32[B * W, V] are for whoever lists them. Where Finish
+    is another body ``ran`` is filled: when Forward is captured; on a device that replays by
+    calling, at each call."""
 
     width: int
+    logits: Tensor
     ran: Ran | None = None
-
-    @property
-    def logits(self) -> Tensor:
-        assert self.ran is not None
-        return self.ran.logits
 
 
 class SpecRounds:
@@ -55,8 +51,9 @@ class SpecRounds:
     ``widths``, shorter rows padded, with masks in the widest alone; the drafts behind it in each of
     ``makes``; and the fold of what it accepted.
 
-    A round takes what the host does not know from ``SpecLanes``, where the round before left it. So
-    does a fold, which may stand before the next round or follow the host's decision.
+    A round takes what the host does not know from where the round before left it, by lane. So
+    does a fold, which may stand before the next round or follow the host's decision. All rounds
+    leave their ``logits`` in the first rows of one tensor, where nothing else is once they ran.
     """
 
     def __init__(
@@ -69,8 +66,11 @@ class SpecRounds:
         masks: TokenMasks,
         arena: Arena,
         count: int,
+        logits: Tensor,
     ) -> None:
         import torch
+
+        self._logits = logits
 
         self._model = model
         self._state = state
@@ -78,7 +78,7 @@ class SpecRounds:
         self._lanes = lanes
         self._inputs = inputs
         self._count = count
-        self._going = SpecLanes(lanes, count, inputs.width, arena)
+        self._kept = kept_words(arena, count, inputs.width)
         self._settled = {
             size: settled_rows(arena, size, drafter.tokens, block=drafter.block)
             for size in range(1, count + 1)
@@ -89,7 +89,7 @@ class SpecRounds:
             self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
         self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
         self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
-        self._draws = SpecDraws(model, lanes, masks, self._columns, drafter.laws)
+        self._draws = SpecDraws(model, lanes, masks, drafter.laws)
         self.widths = widths_of(inputs.width)
         most = (inputs.width - 1,)
         self.makes = most if drafter.block else tuple(width - 1 for width in self.widths[1:])
@@ -101,8 +101,7 @@ class SpecRounds:
     @staticmethod
     def bytes(count: int, width: int, hidden_size: int) -> int:
         """An upper bound of what is taken from the arena."""
-        settled = sum(settled_bytes(size, width) for size in range(1, count + 1))
-        return 8 * count * width * hidden_size + 8192 + SpecLanes.bytes(count, width) + settled
+        return 8 * count * width * hidden_size + 8192 + kept_bytes(count, width)
 
     @staticmethod
     def graphs(count: int, width: int) -> int:
@@ -134,16 +133,20 @@ class SpecRounds:
         self._changes = device.capture(self.run_changes, lane)
         for count in reversed(self.counts):
             for width in reversed(self.widths):
-                forward = Held(width)
+                forward = self.held(count, width)
                 for masked in (False, True):
                     for part in self.parts(width, masked):
-                        held = forward if masked else Held(width)
+                        held = forward if masked else self.held(count, width)
                         body = partial(self.run, count, part, held)
                         self._graphs[count, part, width] = device.capture(body, lane), held
             for most in self.makes:
                 body = partial(self.run_drafts, count, most)
                 self._makes[count, most] = device.capture(body, lane)
             self._folds[count] = device.capture(partial(self.run_fold, count), lane)
+
+    def held(self, count: int, width: int) -> Held:
+        """Nothing yet, for a round of ``count`` rows."""
+        return Held(width, self._logits[: count * width])
 
     def replay(self, count: int, part: Part, width: int) -> Held:
         graph, held = self._graphs[count, part, width]
@@ -169,11 +172,12 @@ class SpecRounds:
         import torch
 
         with torch.inference_mode():
-            if part is not Part.FINISH:
-                held.ran = self._forward(count, held.width)
-            if part is not Part.FORWARD:
-                assert held.ran is not None
-                self._finish(count, held.ran, part)
+            ran = held.ran if part is Part.FINISH else self._forward(count, held)
+            assert ran is not None
+            if part is Part.FORWARD:
+                held.ran = ran  # what is not kept here is the next graph's to use
+            else:
+                self._finish(count, ran, part)
 
     def run_drafts(self, count: int, most: int) -> None:
         """Enqueue ``most`` drafts behind what was accepted. Where there is no use for one nothing
@@ -181,35 +185,29 @@ class SpecRounds:
         import torch
 
         with torch.inference_mode():
-            rows, settled = self._inputs.rows(count, 1), self._settled[count]
+            settled, answer = self._settled[count], self._inputs.drafts(count)
             tables, columns = self._lanes.tables.block_tables, []
             for place, (_, wide) in enumerate(self._drafter.widths(most)):
-                starts, live = settled.starts[place], settled.live[place]
-                paged = PagedRows(tables, rows.lanes, starts, live, wide)
-                columns.append((paged, settled.positions[place]))
+                at = settled.tables[place], settled.starts[place], settled.live[place]
+                columns.append((PagedRows(tables, *at, wide), settled.positions[:, place]))
             hidden = None
             if self._hidden is not None:
                 hidden = self._hidden.index_select(0, settled.last)
             drafter, settings = self._drafter, None
             if drafter.laws is not None:
-                settings = settings_at(self._lanes.settings, rows.lanes.long())
+                settings = settings_at(self._lanes.settings, settled.tables[0].long())
             made = drafter.propose(settled.tokens, hidden, columns, settings)
             drafts = made.drafts[:, :most]
-            self._going.draft(rows, drafts, settled.live, block=drafter.block)
-            self._inputs.drafts(count)[:, :most].copy_(drafts)
+            self._model.ops.keep_drafts(drafts, settled, self._kept, answer, drafter.block)
 
     def run_fold(self, count: int) -> None:
         """Enqueue the states after what was accepted, each into its target."""
         import torch
 
         with torch.inference_mode():
-            rows = self._inputs.fold_rows(count)
-            counts, last = self._going.folded(rows)
-            slots, targets = rows.slots.long(), rows.targets.long()
-            self._state.fold(self._model.ops, slots, counts, targets)
-            if self._hidden is not None and self._drafter.hidden is not None:
-                hidden = self._hidden.index_select(0, last.long())
-                self._drafter.hidden.index_copy_(0, targets, hidden)
+            ops, rows = self._model.ops, self._inputs.fold_rows(count)
+            folds = ops.resolve_folds(rows, self._kept, self._hidden, self._drafter.hidden)
+            self._state.fold(ops, folds.slots, folds.counts, folds.targets)
 
     def run_changes(self) -> None:
         """Enqueue the block table entries that came with a round's rows."""
@@ -220,48 +218,30 @@ class SpecRounds:
             lanes, indices, pages = self._inputs.changes()
             tables.view(-1).index_copy_(0, lanes.long() * tables.shape[1] + indices, pages)
 
-    def _forward(self, count: int, width: int) -> Ran:
-        model = self._model
-        rows = self._going.resolve(self._inputs.rows(count, width), width)
-        paged = PagedRows(
-            self._lanes.tables.block_tables, rows.lanes, rows.starts, rows.live, width
-        )
-        places = (rows.starts + rows.deltas).unsqueeze(1) + self._columns[:width]
-        place = model.place(paged, places.flatten().expand(3, -1).contiguous())
-        slots, taps = rows.slots.long(), self._drafter.taps()
-        route = VerifyRoute(model.ops, place, slots, slots)
+    def _forward(self, count: int, held: Held) -> Ran:
+        model, width = self._model, held.width
+        tables, given = self._lanes.tables, self._inputs.rows(count, width)
+        rows = model.ops.resolve_rows(given, self._kept, tables.tokens)
+        paged = PagedRows(tables.block_tables, rows.tables, rows.starts, rows.live, width)
+        place, taps = model.place(paged, rows.positions), self._drafter.taps()
+        route = VerifyRoute(model.ops, place, rows.slots, rows.slots)
         stream = model.forward(rows.ids, route, self._state, taps)
         seen = self._drafter.seen(stream.residual, taps)
         if self._hidden is not None and seen.hidden is not None:
             kept = (rows.places.unsqueeze(1) + self._columns[:width]).flatten()
             self._hidden.index_copy_(0, kept.long(), seen.hidden)
-        return Ran(rows, model.logits(stream), seen, place, slots)
+        return Ran(rows, model.logits(stream, out=held.logits), seen, place)
 
     def _finish(self, count: int, ran: Ran, part: Part) -> None:
         """Draw, accept, and leave what the drafts, the next round and the host go on from."""
         rows, drafter, width = ran.rows, self._drafter, ran.place.rows.width
         tokens, broken = self._draws(rows, count, ran.logits, part)
         answer = VerifyAnswer(*self._inputs.answers(count, width))
-        verified = VerifiedRows(
-            rows.ids, rows.starts, rows.live, rows.deltas, rows.remaining, rows.most
+        counts = None if part is Part.GREEDY else self._lanes.counts
+        self._model.ops.settle_drafts(
+            tokens, broken, rows, answer, self._settled[count], self._kept, drafter.block, counts
         )
-        made = self._model.ops.settle_drafts(
-            tokens, broken, verified, answer, drafter.tokens, drafter.block
-        )
-        drafter.after_rows(rows.ids, ran.seen, ran.place, ran.slots)
-        last = self._going.leave(rows, made, answer.accepted)
-        settled = self._settled[count]
-        for kept, value in (
-            (settled.tokens, made.tokens),
-            (settled.last, last),
-            (settled.starts, made.starts),
-            (settled.live, made.live),
-            (settled.positions, made.positions),
-        ):
-            kept.copy_(value)
-        if part is not Part.GREEDY:
-            at, drawn = rows.lanes.long(), tokens.view(count, width)
-            self._model.ops.count_tokens(self._lanes.counts, at, drawn, answer.accepted + 1)
+        drafter.after_rows(rows.ids, ran.seen, ran.place, rows.slots)
 
 
 def widths_of(most: int) -> tuple[int, ...]:
