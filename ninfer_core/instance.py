@@ -133,8 +133,11 @@ class RootedInstance:
 def _build(
     artifact: Artifact, devices: list[Device], options: EngineOptions, host: PluginHost
 ) -> OpenedInstance:
+    from ninfer_core.ops.activations import within
+
     entry = architecture_for(host, [artifact.architecture or "unnamed"])
     selection = choose_ops(devices[0], host)
+    ops, prepare = within(selection.ops, options.activations)
     policy = host.load(CACHE_POLICIES, options.cache_policy)()
     budget = _budget(artifact, options, keeps=policy.keeps)
     drafter = draft_entry(host, options)
@@ -142,7 +145,7 @@ def _build(
     request = BuildRequest(
         artifact=artifact,
         devices=tuple(devices),
-        ops=selection.ops,
+        ops=ops,
         prepare_ops=selection.prepare,
         features=features_of(options, drafter, backend),
         draft_backend=backend,
@@ -162,6 +165,7 @@ def _build(
         details={
             "ops": sorted({choice.backend for choice in selection.choices}),
             "frontend": dict(instance.frontend.describe()),
+            **prepare.details(),
             **draft_details(drafter.name if drafter else None, instance.program),
         },
         warm_up=any(device.facts.kind != "cpu" for device in devices),

@@ -18,6 +18,7 @@ A plug-in's command that opens an engine takes an :class:`EngineGroup`, wraps it
 from __future__ import annotations
 
 from ninfer_core.console.engine_group import (
+    ActivationsOption,
     DeviceOption,
     EngineGroup,
     KvDtypeOption,
@@ -34,6 +35,7 @@ from ninfer_core.console.start_report import say_start, start_facts
 __all__ = [
     "BAD_INPUT",
     "FAILED",
+    "ActivationsOption",
     "DebugOption",
     "DeviceOption",
     "EngineGroup",

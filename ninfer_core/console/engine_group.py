@@ -31,6 +31,13 @@ KvDtypeOption = Annotated[
 PrefillChunkOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Prompt tokens per step.")
 ]
+ActivationsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|a16",
+        help="a16 keeps 16 bits where the model permits 8 in products of prompts.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,7 @@ class EngineGroup:
     ] = "auto"
     kv_dtype: KvDtypeOption = None
     prefill_chunk: PrefillChunkOption = 1024
+    activations: ActivationsOption = "auto"
     cache: Annotated[
         str, typer.Option(metavar="reuse|off", help="Policy of the context cache.")
     ] = "reuse"
@@ -96,6 +104,7 @@ class EngineGroup:
             prefill_chunk=self.prefill_chunk,
             kv_tokens=self._kv_tokens(),
             kv_format=self.kv_dtype,
+            activations=self.activations,
             draft=self.spec,
             draft_tokens=self.draft_tokens or 0,
             draft_sampling=self.draft_sampling,

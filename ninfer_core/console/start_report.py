@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ninfer_core.console.failures import say
-from ninfer_core.contract.engine import DeviceUse, LoadSummary, MemorySummary
+from ninfer_core.contract.engine import A16, DeviceUse, LoadSummary, MemorySummary
 from ninfer_core.contract.resources import PAGE_TOKENS
 
 _GIB: Final = 1 << 30
@@ -20,7 +20,9 @@ def start_facts(summary: LoadSummary) -> dict[str, Any]:
     if memory is None or _on_cpu(summary):
         return {}
     draft = summary.details.get("draft")
+    activations = summary.details.get("activations")
     return ({"draft": draft} if draft else {}) | {
+        **({"activations": activations} if activations else {}),
         "seconds": summary.seconds,
         "warm_up_seconds": summary.warm_up_seconds,
         "bytes": dict(memory.bytes),
@@ -47,6 +49,8 @@ def say_start(summary: LoadSummary) -> None:
     say("start", _memory_line(memory))
     if memory.kept_slots or memory.kept_pages:
         say("start", _kept_line(memory))
+    if line := _activations_line(summary.details.get("activations") or {}):
+        say("start", line)
     if (draft := summary.details.get("draft")) and draft.get("costs_ms"):
         say("start", _draft_line(draft))
     say(
@@ -71,6 +75,15 @@ def _draft_line(draft: Mapping[str, Any]) -> str:
         f"one that verifies them {costs['verify'][-1]:.2f} ms, making them "
         f"{costs['draft'][-1]:.2f} ms"
     )
+
+
+def _activations_line(facts: Mapping[str, Any]) -> str | None:
+    if facts.get("a8"):
+        return (
+            f"activations of prompts in 8 bits for products with {facts['a8']} of "
+            f"{facts['matrices']} matrices, --activations a16 keeps 16"
+        )
+    return "activations in 16 bits, as asked" if facts.get("asked") == A16 else None
 
 
 def _on_cpu(summary: LoadSummary) -> bool:

@@ -16,6 +16,10 @@ from ninfer_core.contract.sampling import SamplingParams
 
 MAX_CONCURRENCY = 8
 
+A16 = "a16"
+ACTIVATIONS = ("auto", A16)
+"""How wide activations may be: as the artifact permits and the device gains, or 16 bits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
@@ -36,7 +40,7 @@ class EngineOptions:
     beside it: times measured at start fix the chunk, at most ``prefill_chunk``, for good.
     ``load_grammars`` loads the library of the grammar backend at start; None does so in an engine
     that has a process of its own. ``schema_instruction`` puts the wanted form of an answer before
-    its conversation, as an instruction.
+    its conversation, as an instruction. ``activations`` is one of ACTIVATIONS.
     """
 
     purpose: Purpose = Purpose.GENERATION
@@ -51,6 +55,7 @@ class EngineOptions:
     max_gap_ms: float | None = None
     kv_tokens: int | None = None
     kv_format: str | None = None
+    activations: str = "auto"
     draft: str | None = None
     draft_tokens: int = 0
     draft_sampling: bool = False

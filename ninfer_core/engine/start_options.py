@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ninfer_core.contract.engine import MAX_CONCURRENCY, EngineOptions
+from ninfer_core.contract.engine import ACTIVATIONS, MAX_CONCURRENCY, EngineOptions
 from ninfer_core.contract.instance import Purpose
 from ninfer_core.errors import NinferError
 
@@ -27,6 +27,10 @@ def check_options(options: EngineOptions) -> None:
         value = getattr(options, name)
         if value is not None:
             _between(name, value, 0, None)
+    if options.activations not in ACTIVATIONS:
+        raise InvalidOption(
+            f"activations is {options.activations!r}", hint=f"give {' or '.join(ACTIVATIONS)}"
+        )
     if options.max_gap_ms is not None:
         _check_gap(options, options.max_gap_ms)
     if not options.devices:

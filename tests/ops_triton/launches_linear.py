@@ -11,7 +11,7 @@ from harness import Operands
 from matrices import EPS, cuts
 
 from ninfer_core.ops.contracts.values import WeightMatrix
-from ninfer_ops_triton import heads, linear, norm, prefill_linear, tiles
+from ninfer_ops_triton import heads, linear, norm, prefill_linear, rounded, tiles
 from ninfer_ops_triton.streams import open_stream
 from ninfer_ops_triton.weights import KINDS
 
@@ -87,7 +87,7 @@ def single_rows() -> None:
 
 
 def rows_alone() -> None:
-    """Norms, gates, embedding and widening."""
+    """Norms, gates, embedding, widening and rounding."""
     for dtype in (torch.bfloat16, torch.float32):
         for width in (1024, 5120):
             values, scale = operands.empty(3, width, dtype=dtype), operands.empty(width)
@@ -99,6 +99,8 @@ def rows_alone() -> None:
         norm.sigmoid_gate(query.contiguous(), gate)
         gates = stacked[:, :4096].view(3, 32, 128)
         norm.gated_rms_norm(operands.empty(3, 32, 128), gates, operands.empty(128), EPS)
+    for width in (1024, 3584, 5120, 17408):
+        rounded.quantised_rows(x(3, width))
     ids = operands.empty(5, dtype=torch.int32)
     for format_ in PREPARED.values():
         table = weight(format_, VOCABULARY, 1024)

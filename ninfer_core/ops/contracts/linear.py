@@ -25,7 +25,8 @@ class PrepareLinear(Protocol):
         """The form of a weight that this backend multiplies by, made once at load.
 
         The result is what the linear and head ops take; its planes belong to the backend. Preparing
-        a prepared weight returns it unchanged. Raises OpError for a format it does not know, a
+        a prepared weight returns it unchanged. ``allow_a8`` stays only where :class:`LinearPrefill`
+        will round activations. Raises OpError for a format it does not know, a
         plane of a wrong shape, or planes on another device.
         """
         ...
@@ -42,7 +43,14 @@ class LinearDecode(Protocol):
 
 class LinearPrefill(Protocol):
     def __call__(self, x: Tensor, weight: WeightMatrix) -> Tensor:
-        """The product of :class:`LinearDecode` for many rows of one sequence; not row-invariant."""
+        """The product of :class:`LinearDecode` for many rows of one sequence; not row-invariant.
+
+        With a weight that allows it (``allow_a8``) each row of x may be rounded to E4M3 with a
+        scale of its own, in fp32 ``s[t] = max_c |x[t, c]| / 448``, codes half to even:
+        ``y[t, r] = s[t] * sum_c e4m3(x[t, c] / s[t]) * W[r, c]``. A row of zeros gives zeros, one
+        that holds NaN or an infinity NaN. Whether a call rounds depends on the weight and the
+        number of rows alone, and the bits of a row on no other row's values.
+        """
         ...
 
 

@@ -23,12 +23,15 @@ class WeightMatrix:
     ``format`` names how ``planes`` encode it. Unquantised formats (``fp32``, ``bf16``, ``fp16``)
     have one plane ``weight`` of that shape. A format that starts with a backend's name and a dot is
     that backend's resident form, made by :class:`~ninfer_core.ops.contracts.linear.PrepareLinear`.
+    ``allow_a8``: every consumer permits that activations are rounded to eight bits; of a prepared
+    weight, that the backend does so on its prefill route.
     """
 
     format: str
     rows: int
     columns: int
     planes: Mapping[str, Tensor]
+    allow_a8: bool = False
 
 
 @dataclass(frozen=True, slots=True)

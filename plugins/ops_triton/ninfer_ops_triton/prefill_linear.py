@@ -1,7 +1,8 @@
-"""Products of the prefill route: the library's, over bf16 weights.
+"""Products of the prefill route: the library's, over bf16 weights, or over eight bits on both sides
+(:mod:`ninfer_ops_triton.rounded`) where weight, device and number of rows allow it.
 
-Quantised weights are widened to bf16 a block of rows at a time. A block is large: of a few thousand
-rows the library makes too few programs to fill the machine.
+Else quantised weights are widened to bf16 a block of rows at a time. A block is large: of a few
+thousand rows the library makes too few programs to fill the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.kernels.widen import widen_kernel
 from ninfer_ops_triton.launch import cdiv, launch
 from ninfer_ops_triton.linear import check_rows
+from ninfer_ops_triton.rounded import applies, rounded_product
 from ninfer_ops_triton.sampling import logprobs
 from ninfer_ops_triton.weights import codes_and_scales, kind_of, stored_rows
 
@@ -32,6 +34,8 @@ _TILES = {"fp8": (4, 1024), "q4": (16, 256)}
 
 def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
     check_rows(x, weight.columns, "x")
+    if applies(weight, x.shape[0]):
+        return rounded_product(x, weight)
     if kind_of(weight) == "bf16":
         return torch.mm(x, weight.planes["weight"].t())
     out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)
@@ -43,6 +47,8 @@ def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
 def linear_prefill_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
     check_rows(x, weight.columns, "x")
     check_rows(residual, weight.rows, "residual", x.shape[0])
+    if applies(weight, x.shape[0]):
+        return rounded_product(x, weight).add_(residual)
     if kind_of(weight) == "bf16":
         return torch.addmm(residual, x, weight.planes["weight"].t())
     out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)

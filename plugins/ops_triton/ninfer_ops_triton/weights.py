@@ -19,6 +19,7 @@ from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton import workspace
 from ninfer_ops_triton.launch import INTERPRET
+from ninfer_ops_triton.rounded import admitted
 
 TILE_ROWS = 16
 """Rows of a block of codes; a weight has whole blocks, the rows that fill the last one being 0."""
@@ -46,7 +47,8 @@ _Planes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 def prepare_linear(weight: WeightMatrix) -> WeightMatrix:
     """The weight in the form that kernels read: itself, but for four-bit groups, which are put in
     the order of :data:`Q4_TILED`. On a GPU that happens in the planes' own memory, if they have
-    whole blocks; the weight that is given must not be used afterwards.
+    whole blocks; the weight that is given must not be used afterwards. Where activations may be
+    rounded, E4M3 gets its scales in fp32 beside (:func:`ninfer_ops_triton.rounded.admitted`).
 
     Raises OpError for a format that kernels do not read, and a plane that is missing, of another
     shape or dtype, not contiguous, at an odd address, or not on the GPU.
@@ -62,7 +64,7 @@ def prepare_linear(weight: WeightMatrix) -> WeightMatrix:
     if len(devices) != 1:
         raise OpError(f"the planes of a {weight.format} weight lie on several devices: {devices}")
     workspace.reserve(devices.pop())
-    return _tiled(weight) if weight.format == Q4_GROUPS.name else weight
+    return _tiled(weight) if weight.format == Q4_GROUPS.name else admitted(weight)
 
 
 def kind_of(weight: WeightMatrix) -> str:

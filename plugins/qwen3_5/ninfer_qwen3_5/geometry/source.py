@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ninfer_core.artifact import WeightFormat, builtin_registry
+from ninfer_core.artifact import ActivationPolicy, WeightFormat, builtin_registry
 from ninfer_core.artifact.convert import RECIPES, ParameterRole, ParameterSpec
 from ninfer_core.artifact.convert.recipe import RecipeBuilder, Storage
 from ninfer_core.artifact.encoded import WEIGHT
@@ -44,6 +44,7 @@ class GeometrySource:
         import torch
 
         self._formats = stored_formats(config, geometry, components)
+        self._policies = policies(config, geometry, components)
         self._take = take
         self._matrices = torch.Generator(device).manual_seed(geometry.seed)
         self._vectors = torch.Generator().manual_seed(geometry.seed)
@@ -59,7 +60,10 @@ class GeometrySource:
             ).items()
         }
         fill(weight_format.name, planes, columns, self._matrices)
-        return WeightMatrix(weight_format.name, rows, columns, planes)
+        met = ActivationPolicy.meet(self._policies[name, use] for name in names if use is not None)
+        return WeightMatrix(
+            weight_format.name, rows, columns, planes, allow_a8="A8" in met.permitted
+        )
 
     def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
         import torch
@@ -81,9 +85,7 @@ def stored_formats(
 ) -> Mapping[str, tuple[WeightFormat, str]]:
     """Format and layout that the recipe gives each matrix and table of the components, by name."""
     parameters = _parameters(config, components)
-    dtypes = dict.fromkeys((parameter.name for parameter in parameters), "bfloat16")
-    builder = RecipeBuilder(parameters, (), dtypes)
-    RECIPES.get(geometry.recipe).apply(builder)
+    builder = _recipe(geometry, parameters)
     known = builtin_registry()
 
     def found(storage: Storage, name: str) -> tuple[WeightFormat, str]:
@@ -94,6 +96,14 @@ def stored_formats(
         for parameter in parameters
         if _is_matrix(parameter.role, parameter.shape)
     }
+
+
+def policies(
+    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
+) -> Mapping[tuple[str, str], ActivationPolicy]:
+    """What the recipe permits each use, by parameter and input."""
+    uses = _recipe(geometry, _parameters(config, components)).uses
+    return {key: use.activation for key, use in uses.items()}
 
 
 def geometry_bytes(
@@ -114,6 +124,13 @@ def geometry_bytes(
         if len(p.shape) == 1 and not p.name.startswith("text.")
     )
     return sum(map(padded, (*planes, *beside))) + vector_bytes(config)
+
+
+def _recipe(geometry: Geometry, parameters: Sequence[ParameterSpec]) -> RecipeBuilder:
+    dtypes = dict.fromkeys((parameter.name for parameter in parameters), "bfloat16")
+    builder = RecipeBuilder(parameters, (), dtypes)
+    RECIPES.get(geometry.recipe).apply(builder)
+    return builder
 
 
 def _parameters(config: TextConfig, components: Sequence[str]) -> tuple[ParameterSpec, ...]:

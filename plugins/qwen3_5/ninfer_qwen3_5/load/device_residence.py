@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ninfer_core.artifact import Artifact
@@ -40,7 +41,7 @@ class DeviceResidence:
         planes = {
             plane: self._place(f"{name}.{plane}", values) for plane, values in weight.planes.items()
         }
-        return WeightMatrix(weight.format, weight.rows, weight.columns, planes)
+        return replace(weight, planes=planes)
 
     def vector(self, name: str, values: Tensor) -> Tensor:
         return self._place(name, values)

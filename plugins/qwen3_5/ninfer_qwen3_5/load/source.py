@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ninfer_core.artifact import Artifact, Binder
@@ -45,7 +46,11 @@ class ArtifactSource:
     def matrix(self, prefix: str, shapes: Shapes, use: str | None) -> WeightMatrix:
         named = [(prefix + name, shape) for name, shape in shapes.items()]
         bound = self._binder.stacked(named, use=use)
-        return self._handed_out.setdefault(bound.key, _weight_matrix(bound))
+        known = self._handed_out.setdefault(bound.key, _weight_matrix(bound))
+        if known.allow_a8 and not _allows_a8(bound):
+            # Never rounded more than a use permits, though it takes another copy.
+            return replace(known, allow_a8=False)
+        return known
 
     def vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
         import torch
@@ -59,4 +64,11 @@ class ArtifactSource:
 
 def _weight_matrix(bound: BoundTensor) -> WeightMatrix:
     stored = bound.encoded()
-    return WeightMatrix(stored.format, stored.rows, stored.columns, stored.planes)
+    return WeightMatrix(
+        stored.format, stored.rows, stored.columns, stored.planes, allow_a8=_allows_a8(bound)
+    )
+
+
+def _allows_a8(bound: BoundTensor) -> bool:
+    """Whether every use that the call fuses permits it."""
+    return "A8" in bound.activation.permitted
