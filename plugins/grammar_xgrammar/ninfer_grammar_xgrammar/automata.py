@@ -1,50 +1,69 @@
-"""Deterministic automata over characters, for what no expression says: and, and not."""
+"""Deterministic automata over characters: for what no expression says (and, and not), and for
+expressions that can be read several ways at once, which cost the library long masks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ninfer_grammar_xgrammar import charset, limits
 from ninfer_grammar_xgrammar.charset import Ranges
+from ninfer_grammar_xgrammar.ebnf import WIDE
+from ninfer_grammar_xgrammar.machine import Machine
 from ninfer_grammar_xgrammar.nodes import Grammar, Node, Ref, alt, seq
-from ninfer_grammar_xgrammar.regex import Cat, One, Or, Regex, RegexError, Times
+from ninfer_grammar_xgrammar.regex import One, Regex, RegexError
 from ninfer_grammar_xgrammar.spelling import Form, spell
 
 MAX_STATES = 192
 """States of a combination; each takes the library a look at the vocabulary."""
 MAX_RAW_STATES = 4_000
 """States before equal ones are joined."""
-MAX_EDGES = 40_000
-"""States of one expression's own automaton."""
+_RAW_SHARE = 8
+_MOVES_SHARE = 400
+"""How many states before that, and moves between them, an expression may come to for each state
+that it may have in the end."""
+_NARROW = 8
+"""One in so many states may be one from which many characters lead on: see ``ebnf.MAX_WIDE``."""
+_INLINE_DEPTH = 16
+"""Levels up to which a state that follows one other only stands within its rule."""
+
+Row = dict[int, int]
+"""What follows a character of each class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """State 0 is the start; ``moves[state]`` maps classes of characters to states."""
+    """State 0 is the start; ``moves[state]`` maps classes of characters to states. From every state
+    something is accepted."""
 
     classes: tuple[Ranges, ...]
-    moves: tuple[dict[int, int], ...]
+    moves: tuple[Row, ...]
     accepting: frozenset[int]
 
     @property
     def empty(self) -> bool:
         return not self.accepting
 
+    @property
+    def wide(self) -> int:
+        """How many states many characters lead on from."""
+        sizes = [charset.size(ranges) for ranges in self.classes]
+        return sum(sum(sizes[index] for index in row) > WIDE for row in self.moves)
+
 
 def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
     """Texts of every ``wanted`` and of no ``unwanted``. Raises RegexError if that is large."""
-    machines = [_Machine(regex) for regex in (*wanted, *unwanted)]
-    classes = _partition([r for machine in machines for r in machine.sets])
-    start = tuple(machine.start for machine in machines)
-    numbers: dict[tuple[frozenset[int], ...], int] = {start: 0}
-    order, moves = [start], []
-    for states in order:
-        limits.check()
-        row: dict[int, int] = {}
-        for index, ranges in enumerate(classes):
+    machines = [Machine(regex) for regex in (*wanted, *unwanted)]
+    classes = _divided(machines)
+    numbers = {tuple(machine.start for machine in machines): 0}
+    moves: list[Row] = []
+    for states in (order := list(numbers)):
+        rows = [machine.row(one) for machine, one in zip(machines, states, strict=True)]
+        row: Row = {}
+        for index in range(len(classes)):
             limits.check()
-            after = tuple(m.step(s, ranges[0][0]) for m, s in zip(machines, states, strict=True))
+            after = tuple(found.get(index, 0) for found in rows)
             if not all(after[: len(wanted)]):
                 continue
             if after not in numbers:
@@ -54,179 +73,216 @@ def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
                 order.append(after)
             row[index] = numbers[after]
         moves.append(row)
-    accepting = frozenset(
+    whole = [tuple(bool(m.final & s) for m, s in zip(machines, o, strict=True)) for o in order]
+    accepting = {
         number
-        for number, states in enumerate(order)
-        if all(m.final in s for m, s in zip(machines[: len(wanted)], states, strict=False))
-        and not any(
-            m.final in s
-            for m, s in zip(machines[len(wanted) :], states[len(wanted) :], strict=True)
-        )
-    )
+        for number, each in enumerate(whole)
+        if all(each[: len(wanted)]) and not any(each[len(wanted) :])
+    }
     return _minimal(classes, moves, accepting)
 
 
-def to_rules(automaton: Automaton, grammar: Grammar, form: Form, close: str) -> Node:
+def determined(regex: Regex, most: int) -> Automaton | None:
+    """The smallest automaton of an expression in which some character leads two ways. None for
+    another expression, or if the automaton has more than ``most`` states, or is hard to find."""
+    machine = Machine(regex)
+    classes = _divided([machine])
+    numbers, moves, left = {machine.start: 0}, list[Row](), most * _MOVES_SHARE
+    for states in (order := [machine.start]):
+        row: Row = {}
+        for index, after in machine.row(states).items():
+            if after not in numbers:
+                numbers[after] = len(order)
+                order.append(after)
+            row[index] = numbers[after]
+        moves.append(row)
+        left -= 1 + len(row) + states.bit_count()
+        if len(order) > most * _RAW_SHARE or left < 0:
+            return None
+    if not machine.ambiguous:
+        return None
+    accepting = {number for number, states in enumerate(order) if machine.final & states}
+    automaton = _minimal(classes, moves, accepting)
+    small = len(automaton.moves) <= most and automaton.wide <= most // _NARROW
+    return automaton if small else None
+
+
+def spelled(regex: Regex, grammar: Grammar, form: Form, close: str | None) -> Node:
+    """The texts of an expression and then ``close``, by states where that helps and the grammar
+    allows as many. Raises RegexError for one that grows too large."""
+    plain = spell(regex, form)
+    found = determined(regex, grammar.states) if grammar.states else None
+    if found is None:
+        return seq(plain, close or "")
+    return to_rules(found, grammar, form, close, grammar.states)
+
+
+def to_rules(
+    automaton: Automaton, grammar: Grammar, form: Form, close: str | None, most: int = MAX_STATES
+) -> Node:
     """Rules for the texts of the automaton, each of which ends with ``close``: a rule knows what
-    may follow it then."""
-    if len(automaton.moves) > MAX_STATES:
+    may follow it then. None says that nothing follows at all. Raises RegexError for more than
+    ``most`` states."""
+    if len(automaton.moves) > most:
         found = len(automaton.moves)
-        why = f"together with its limits it has {found} states; {MAX_STATES} is the most"
+        why = f"together with its limits it has {found} states; {most} is the most"
         raise RegexError(why, invalid=False)
-    names = [grammar.name(f"dfa{number}") + f"_{number}" for number in range(len(automaton.moves))]
-    for number, row in enumerate(automaton.moves):
-        targets: dict[int, list[Ranges]] = {}
-        for index, target in row.items():
-            targets.setdefault(target, []).append(automaton.classes[index])
-        branches: list[Node] = [
-            seq(spell(One(charset.union(*sets)), form), Ref(names[target]))
-            for target, sets in targets.items()
-        ]
-        if number in automaton.accepting:
-            branches.append(seq(close))
-        grammar.rules[names[number]] = alt(*branches) if branches else alt()
-    return Ref(names[0])
+    return _Rules(automaton, grammar, form, close).root()
 
 
 def matches(regex: Regex, text: str) -> bool:
     """Whether the whole of ``text`` is a text of ``regex``."""
-    machine = _Machine(regex)
+    machine = Machine(regex)
     states = machine.start
     for char in text:
         states = machine.step(states, ord(char))
-    return machine.final in states
+    return bool(machine.final & states)
 
 
-class _Machine:
-    """A nondeterministic automaton of one expression, as closures of states."""
+class _Rules:
+    """A rule for each state, but for those that one other leads to alone, or that are an end."""
 
-    def __init__(self, regex: Regex) -> None:
-        self._edges: list[list[tuple[Ranges | None, int]]] = []
-        first, self.final = self._new(), self._new()
-        self._build(regex, first, self.final)
-        self.sets = [r for edges in self._edges for r, _ in edges if r is not None]
-        self._closures: dict[int, frozenset[int]] = {}
-        self._steps: dict[tuple[frozenset[int], int], frozenset[int]] = {}
-        self.start = self._closure({first})
+    def __init__(
+        self, automaton: Automaton, grammar: Grammar, form: Form, close: str | None
+    ) -> None:
+        self._automaton, self._grammar = automaton, grammar
+        self._form, self._close = form, close
+        self._prefix = grammar.name("dfa")
+        self._before: dict[int, set[int]] = defaultdict(set)
+        for number, row in enumerate(automaton.moves):
+            for target in row.values():
+                self._before[target].add(number)
+        self._queue: list[int] = []
+        self._named: set[int] = set()
 
-    def step(self, states: frozenset[int], code: int) -> frozenset[int]:
-        key = (states, code)
-        if key not in self._steps:
-            moved = {
-                target
-                for state in states
-                for ranges, target in self._edges[state]
-                if ranges is not None and charset.contains(ranges, code)
-            }
-            self._steps[key] = self._closure(moved)
-        return self._steps[key]
+    def root(self) -> Node:
+        first = self._rule(0)
+        for number in self._queue:
+            limits.check()
+            self._grammar.rules[self._name(number)] = self._body(number, 0)
+            if self._close is None:
+                self._grammar.last.add(self._name(number))
+        return first
 
-    def _new(self) -> int:
-        self._edges.append([])
-        if len(self._edges) > MAX_EDGES:
-            raise RegexError("its repetitions are too many", invalid=False)
-        return len(self._edges) - 1
+    def _name(self, number: int) -> str:
+        return f"{self._prefix}_{number}"
 
-    def _closure(self, states: set[int]) -> frozenset[int]:
-        found, queue = set(states), list(states)
-        while queue:
-            for ranges, target in self._edges[queue.pop()]:
-                if ranges is None and target not in found:
-                    found.add(target)
-                    queue.append(target)
-        return frozenset(found)
+    def _rule(self, number: int) -> Ref:
+        if number not in self._named:
+            self._named.add(number)
+            self._queue.append(number)
+        return Ref(self._name(number))
 
-    def _build(self, regex: Regex, start: int, end: int) -> None:
-        if isinstance(regex, One):
-            self._edges[start].append((regex.ranges, end))
-        elif isinstance(regex, Cat):
-            for item in regex.items:
-                middle = self._new()
-                self._build(item, start, middle)
-                start = middle
-            self._edges[start].append((None, end))
-        elif isinstance(regex, Or):
-            for item in regex.items:
-                self._build(item, start, end)
-        elif isinstance(regex, Times):
-            self._repeat(regex, start, end)
+    def _body(self, number: int, depth: int) -> Node:
+        """What may come from a state on."""
+        targets: dict[int, list[Ranges]] = {}
+        for index, target in self._automaton.moves[number].items():
+            targets.setdefault(target, []).append(self._automaton.classes[index])
+        branches: list[Node] = [
+            seq(spell(One(charset.union(*sets)), self._form), self._after(number, target, depth))
+            for target, sets in targets.items()
+        ]
+        if number in self._automaton.accepting:
+            branches.append(seq(self._close or ""))
+        return alt(*branches)
 
-    def _repeat(self, regex: Times, start: int, end: int) -> None:
-        for _ in range(regex.low):
-            middle = self._new()
-            self._build(regex.item, start, middle)
-            start = middle
-        if regex.high is None:
-            loop = self._new()
-            self._edges[start].append((None, loop))
-            again = self._new()
-            self._build(regex.item, loop, again)
-            self._edges[again].append((None, loop))
-            start = loop
-        for _ in range((regex.high or regex.low) - regex.low):
-            self._edges[start].append((None, end))
-            middle = self._new()
-            self._build(regex.item, start, middle)
-            start = middle
-        self._edges[start].append((None, end))
+    def _after(self, number: int, target: int, depth: int) -> Node:
+        if not self._automaton.moves[target]:
+            return self._body(target, depth)
+        alone = target and self._before[target] == {number} and target != number
+        inline = alone and depth < _INLINE_DEPTH
+        return self._body(target, depth + 1) if inline else self._rule(target)
 
 
-def _partition(sets: Sequence[Ranges]) -> tuple[Ranges, ...]:
-    """Classes of characters that no set tells apart."""
-    unique = list(dict.fromkeys(sets))
+def _divided(machines: Sequence[Machine]) -> tuple[Ranges, ...]:
+    """Classes of characters that no machine tells apart."""
+    unique = list(dict.fromkeys(ranges for machine in machines for ranges in machine.sets))
     cuts = sorted(
         {0, 0xE000} | {edge for r in unique for low, high in r for edge in (low, high + 1)}
     )
     groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for low, after in zip(cuts, [*cuts[1:], 0x110000], strict=True):
         if low < after and charset.contains(charset.ALL, low):
+            limits.check()
             key = tuple(charset.contains(ranges, low) for ranges in unique)
             groups.setdefault(key, []).append((low, after - 1))
-    return tuple(charset.charset(pairs) for pairs in groups.values())
+    classes = tuple(charset.charset(pairs) for pairs in groups.values())
+    for machine in machines:
+        machine.divide(classes)
+    return classes
 
 
 def _minimal(
-    classes: tuple[Ranges, ...], moves: list[dict[int, int]], accepting: frozenset[int]
+    classes: tuple[Ranges, ...], moves: Sequence[Row], accepting: Collection[int]
 ) -> Automaton:
     """Without states from which nothing is accepted, equal ones joined."""
-    alive = _coreachable(moves, accepting)
+    alive = _reaching(accepting, moves)
     if 0 not in alive:
         return Automaton(classes, ({},), frozenset())
     rows = [
         {i: t for i, t in row.items() if t in alive} if number in alive else {}
         for number, row in enumerate(moves)
     ]
-    group = [0 if n not in alive else 2 if n in accepting else 1 for n in range(len(rows))]
-    while True:
-        seen: dict[tuple[object, ...], int] = {}
-        after = [
-            seen.setdefault((group[n], *sorted((i, group[t]) for i, t in row.items())), len(seen))
-            for n, row in enumerate(rows)
-        ]
-        if len(set(after)) == len(set(group)):
-            break
-        group = after
-    order = list(dict.fromkeys([group[0], *(group[n] for n in sorted(alive))]))
+    block = _blocks(rows, alive, set(accepting))
+    order = list(dict.fromkeys([block[0], *(block[n] for n in sorted(alive))]))
     place = {name: number for number, name in enumerate(order)}
-    members = {place[group[n]]: n for n in sorted(alive, reverse=True)}
+    member = {place[block[n]]: n for n in sorted(alive, reverse=True)}
     return Automaton(
         classes,
-        tuple(
-            {i: place[group[t]] for i, t in rows[members[number]].items()}
-            for number in range(len(order))
-        ),
-        frozenset(place[group[n]] for n in accepting if n in alive),
+        tuple({i: place[block[t]] for i, t in rows[member[n]].items()} for n in range(len(order))),
+        frozenset(place[block[n]] for n in accepting),
     )
 
 
-def _coreachable(moves: list[dict[int, int]], accepting: frozenset[int]) -> set[int]:
-    before: dict[int, list[int]] = {}
+def _blocks(rows: Sequence[Row], alive: set[int], accepting: set[int]) -> dict[int, int]:
+    """The block of equal states that each belongs to: Hopcroft's refinement (1971). Of a state
+    without a move nothing has to be known: it is in no block's predecessors."""
+    before: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number in alive:
+        for index, target in rows[number].items():
+            before[target][index].append(number)
+    members = [one for one in (accepting & alive, alive - accepting) if one]
+    block = {number: place for place, one in enumerate(members) for number in one}
+    waiting = set(range(len(members)))
+    while waiting:
+        leading: dict[int, set[int]] = defaultdict(set)
+        for target in members[waiting.pop()]:
+            limits.check()
+            for index, sources in before[target].items():
+                leading[index].update(sources)
+        for sources_of_class in leading.values():
+            _split(sources_of_class, members, block, waiting)
+    return block
+
+
+def _split(
+    chosen: set[int], members: list[set[int]], block: dict[int, int], waiting: set[int]
+) -> None:
+    """Part each block that ``chosen`` holds some of, but not all."""
+    touched: dict[int, set[int]] = defaultdict(set)
+    for number in chosen:
+        touched[block[number]].add(number)
+    for place, inside in touched.items():
+        if len(inside) == len(members[place]):
+            continue
+        limits.check()
+        outside = members[place] - inside
+        smaller, larger = sorted((inside, outside), key=len)
+        members[place], new = larger, len(members)
+        members.append(smaller)
+        block.update(dict.fromkeys(smaller, new))
+        waiting.add(new)
+
+
+def _reaching(accepting: Iterable[int], moves: Sequence[Row]) -> set[int]:
+    """States from which one of ``accepting`` is reached."""
+    before: dict[int, list[int]] = defaultdict(list)
     for number, row in enumerate(moves):
         for target in row.values():
-            before.setdefault(target, []).append(number)
+            before[target].append(number)
     found, queue = set(accepting), list(accepting)
     while queue:
-        for number in before.get(queue.pop(), ()):
+        for number in before[queue.pop()]:
             if number not in found:
                 found.add(number)
                 queue.append(number)

@@ -32,6 +32,8 @@ COMPILE_SECONDS = 3.5
 for whoever asks next."""
 OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
+MANY_STATES = 512
+"""Of an expression whose masks take too long otherwise."""
 LOWERED = 64
 """Parts that are kept as grammars."""
 SLOW_SECONDS = 60.0
@@ -179,17 +181,22 @@ class XGrammarCompiler:
             self._land(key, flight, error=error)
             return
         name = "ninfer-grammar-compile"
-        args = (key, ebnf, library, flight)
+        args = (key, part, ebnf, library, flight)
         # no daemon: a process that ends amid a compile would be aborted
         threading.Thread(target=self._compile, args=args, name=name).start()
 
     def _compile(
-        self, key: str, ebnf: str, library: Library, flight: Future[tuple[Any, int]]
+        self,
+        key: str,
+        part: dict[str, Any],
+        ebnf: str,
+        library: Library,
+        flight: Future[tuple[Any, int]],
     ) -> None:
         try:
             with self._cold:
                 flight.set_running_or_notify_cancel()
-                compiled = library.compile(ebnf)
+                compiled = _compiled(library, ebnf, part)
             self._land(key, flight, (compiled, int(compiled.memory_size_bytes)))
         except BaseException as error:
             self._land(key, flight, error=error)
@@ -213,6 +220,20 @@ class XGrammarCompiler:
             flight.set_result(result)
         else:
             flight.set_exception(error or EngineFailure("a compile gave nothing"))
+
+
+def _compiled(library: Library, ebnf: str, part: dict[str, Any]) -> Any:
+    """Where masks take too long, with its expressions made deterministic. Raises TooSlow."""
+    try:
+        return library.compile(ebnf)
+    except TooSlow:
+        try:
+            other = to_ebnf(part_grammar(part, MANY_STATES))
+        except InvalidSchema:  # it is too large in this way
+            other = ebnf
+        if other == ebnf:
+            raise
+        return library.compile(other)
 
 
 def _open_library(vocabulary: GrammarVocabulary) -> Library:

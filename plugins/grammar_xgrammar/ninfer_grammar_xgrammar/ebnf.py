@@ -25,6 +25,9 @@ MAX_WIDE = 256
 """Places where many tokens may come (a set of more than :data:`WIDE` characters): the library looks
 at the whole vocabulary for each when it compiles."""
 WIDE = 512
+_END = ' (= "\\U0010ffff")'
+"""What follows a rule behind which nothing follows, for the library: what no token begins with, so
+that it refuses tokens that go on behind the end when it compiles, and not at every mask."""
 
 
 def check_size(grammar: Grammar) -> None:
@@ -57,7 +60,10 @@ def to_ebnf(grammar: Grammar) -> str:
     names = {
         name: "root" if name == grammar.root else f"r{i}" for i, name in enumerate(grammar.rules)
     }
-    lines = [f"{names[name]} ::= {_show(node, names, 0)}" for name, node in grammar.rules.items()]
+    lines = [
+        f"{names[name]} ::= {_show(node, names, 0)}{_END if name in grammar.last else ''}"
+        for name, node in grammar.rules.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -93,10 +93,13 @@ def optional(item: Node) -> Node:
 
 @dataclass(slots=True)
 class Grammar:
-    """Rules by name; ``root`` is where a text starts."""
+    """Rules by name; ``root`` is where a text starts. Behind those of ``last`` nothing follows.
+    An expression may be made deterministic with up to ``states`` states."""
 
     rules: dict[str, Node] = field(default_factory=dict)
     root: str = "root"
+    last: set[str] = field(default_factory=set)
+    states: int = 0
 
     def name(self, prefix: str) -> str:
         """A name that no rule has."""
@@ -121,7 +124,8 @@ class Grammar:
             for name in set(references(kept[queue.pop()])) - reached:
                 reached.add(name)
                 queue.append(name)
-        return Grammar({name: node for name, node in kept.items() if name in reached}, self.root)
+        rules = {name: node for name, node in kept.items() if name in reached}
+        return Grammar(rules, self.root, self.last & reached, self.states)
 
 
 def references(node: Node) -> Iterator[str]:

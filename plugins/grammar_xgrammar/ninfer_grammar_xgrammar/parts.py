@@ -6,27 +6,33 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from ninfer_core.contract.errors import InvalidSchema
-from ninfer_grammar_xgrammar import gbnf, limits, members, regex
+from ninfer_grammar_xgrammar import automata, gbnf, limits, members, regex
 from ninfer_grammar_xgrammar.ebnf import check_size
 from ninfer_grammar_xgrammar.limits import TooLarge
 from ninfer_grammar_xgrammar.nodes import Alt, Grammar, Loop, Node, Ref, Seq, alt, optional, seq
 from ninfer_grammar_xgrammar.regex import RegexError
 from ninfer_grammar_xgrammar.schema import schema_rule
 from ninfer_grammar_xgrammar.schema.texts import any_object
-from ninfer_grammar_xgrammar.spelling import Form, spell
+from ninfer_grammar_xgrammar.spelling import Form
 
 MAX_CHOICES = 4_096
 MAX_CHOICE_CHARS = 262_144
+FEW_STATES = 64
 Part = Mapping[str, Any]
 
 
-def part_grammar(part: Part) -> Grammar:
+def part_grammar(part: Part, states: int = 0) -> Grammar:
     """The grammar of one part. Raises InvalidSchema for what is malformed, not supported,
-    unsatisfiable or too large."""
-    grammar = Grammar()
+    unsatisfiable or too large.
+
+    With ``states`` expressions in it are made deterministic up to so many states of each: their
+    masks are quick then, whatever they are, but compiling takes longer. An expression that is the
+    whole of a part is always, up to :data:`FEW_STATES`.
+    """
+    grammar = Grammar(states=states)
     try:
         with limits.limited():
-            grammar.rules["root"] = _node(part, grammar)
+            grammar.rules["root"] = _root(part, grammar)
             pruned = grammar.pruned()
             if pruned is None:
                 refuse(part, "unsatisfiable", "allows no text at all")
@@ -38,6 +44,13 @@ def part_grammar(part: Part) -> Grammar:
         refuse(part, "unsupported", "is too large to enforce: it is nested too deeply")
 
 
+def _root(part: Part, grammar: Grammar) -> Node:
+    if part["kind"] != "regex":
+        return _node(part, grammar)
+    grammar.states = max(grammar.states, FEW_STATES)
+    return _regex(part, grammar, close=None)
+
+
 def _node(part: Part, grammar: Grammar) -> Node:
     return _KINDS[part["kind"]](part, grammar)
 
@@ -46,9 +59,9 @@ def _schema(part: Part, grammar: Grammar) -> Node:
     return schema_rule(part["schema"], part["param"], grammar, closed=part["closed"])
 
 
-def _regex(part: Part, grammar: Grammar) -> Node:
+def _regex(part: Part, grammar: Grammar, close: str | None = "") -> Node:
     try:
-        return spell(regex.full(part["pattern"]), Form.PLAIN)
+        return automata.spelled(regex.full(part["pattern"]), grammar, Form.PLAIN, close)
     except RegexError as error:
         refuse(part, "invalid" if error.invalid else "unsupported", f"cannot be enforced: {error}")
 

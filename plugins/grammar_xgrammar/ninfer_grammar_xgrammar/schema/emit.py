@@ -114,7 +114,7 @@ def text_rule(term: Str, grammar: Grammar, form: Form, start: str, close: str) -
     if plain and not term.patterns:
         return seq(start, spell(limits, form), close)
     if plain and len(term.patterns) == 1 and not limited:
-        return seq(start, spell(regex.search(term.patterns[0]), form), close)
+        return seq(start, automata.spelled(regex.search(term.patterns[0]), grammar, form, close))
     wanted = [regex.search(pattern) for pattern in term.patterns]
     wanted += [limits] if limited or not wanted else []
     unwanted = [regex.search(pattern) for pattern in term.avoided]
