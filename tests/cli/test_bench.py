@@ -170,6 +170,7 @@ def test_one_object_of_a_whole_run(bench):
     assert (report["model"], report["devices"]) == ("demo", ["cpu"])
     assert report["setting"] == {
         "prompts": [16, 30], "rounds": 256, "prefill_chunk": 1024, "kv_format": "fp32",
+        "activations": {"asked": "auto", "matrices": 33, "a8": 0},
         "max_context": 8192, "max_concurrency": 2,
     }  # fmt: skip
     assert report["read_bandwidth"] is None
@@ -214,6 +215,7 @@ def test_rounds_that_were_asked_for_are_measured(bench):
         ("demo --peer vllm", "--peer vllm is unknown (known: transformers)"),
         ("nosuch", "'nosuch' is neither a file, a directory nor a model source"),
         ("demo --device cpu --kv-dtype int8", "--kv-dtype 'int8' is not served on cpu"),
+        ("demo --device cpu --activations a4", "--activations is 'a4' (give auto or a16)"),
     ],
 )
 def test_wrong_options_end_with_2(bench, monkeypatch, tmp_path, args, said):

@@ -134,7 +134,7 @@ def test_flags_reach_the_engine(ninfer, tmp_path):
         --frequency-penalty 0.25 --repetition-penalty 1.1 --seed 9 --max-new 5 --min-tokens 2
         --stop a --stop b --stop-token-id 7 --ignore-eos --no-thinking --thinking-budget 3
         --reasoning-effort low --device cpu --max-context 512 --kv-capacity 1024
-        --prefill-chunk 128 --kv-dtype fp32 --chat-template""".split()
+        --prefill-chunk 128 --kv-dtype fp32 --activations a16 --chat-template""".split()
     done = ninfer("run", "demo", "--prompt", "x", *flags, str(tmp_path / "t.jinja"))
     assert done.code == 0
     [(prompt, options)] = ninfer.engine.requests
@@ -149,6 +149,7 @@ def test_flags_reach_the_engine(ninfer, tmp_path):
     start = ninfer.opened[0][1]
     assert (start.devices, start.max_context, start.kv_tokens) == (("cpu",), 512, 1024)
     assert (start.prefill_chunk, start.kv_format) == (128, "fp32")
+    assert start.activations == "a16"
     assert start.chat_template == tmp_path / "t.jinja"
 
 

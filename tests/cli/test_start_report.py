@@ -102,6 +102,32 @@ def test_an_engine_on_the_cpu_says_nothing(ninfer) -> None:
     assert starts(done) == []
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"asked": "auto", "matrices": 257, "a8": 256},
+            "activations of prompts in 8 bits for products with 256 of 257 matrices, "
+            "--activations a16 keeps 16",
+        ),
+        ({"asked": "a16", "matrices": 257, "a8": 0}, "activations in 16 bits, as asked"),
+        ({"asked": "auto", "matrices": 257, "a8": 0}, None),
+    ],
+)
+def test_how_wide_activations_are(on_gpu, monkeypatch, facts, said) -> None:
+    own = ScriptedEngine.load_summary
+    monkeypatch.setattr(
+        ScriptedEngine,
+        "load_summary",
+        lambda self: replace(own(self), details={"activations": facts}),
+    )
+    lines = starts(on_gpu("run", "demo", "--prompt", "x"))
+    assert [line for line in lines if "activations" in line] == (
+        [f"ninfer: start: {said}"] if said else []
+    )
+    assert on_gpu("run", "demo", "--prompt", "x", "--json").json["start"]["activations"] == facts
+
+
 COSTS = {
     "1": {"plain": 4.27, "verify": [4.4, 5.0], "draft": [0.0, 0.5]},
     "8": {"plain": 5.42, "verify": [5.6, 6.5], "draft": [0.0, 0.75]},

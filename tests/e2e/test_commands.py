@@ -77,6 +77,7 @@ def test_a_flipped_weight_is_met_before_an_answer(tmp_path):
         ("--device", "tpu", "device tpu:0: the TPU device is not provided"),
         ("--device", "cpu:1", "there is only one cpu"),
         ("--kv-dtype", "bf16", "is not served on cpu (give --kv-dtype fp32, or leave it out)"),
+        ("--activations", "bf16", "activations is 'bf16' (give auto or a16)"),
         ("--chat-template", "/no/such/file", "chat template /no/such/file cannot be read"),
         ("--chat-template", TORN, "(mend the template, or give another with --chat-template)"),
         ("--kv-capacity", "1", "raise --kv-capacity to 8192"),

@@ -17,6 +17,8 @@ from ninfer_core.engine.start_options import InvalidOption, check_options
         ({"max_gap_ms": 0}, "max_gap_ms is 0; it must be above 0"),
         ({"max_gap_ms": math.nan}, "max_gap_ms is nan; it must be above 0"),
         ({"max_gap_ms": 9, "max_concurrency": 1}, "max_concurrency is 1"),
+        ({"activations": "a8"}, r"activations is 'a8' \(give auto or a16\)"),
+        ({"activations": "A16"}, "activations is 'A16'"),
         ({"max_gap_ms": 9, "purpose": Purpose.CAUSAL_SCORING}, "max_gap_ms is for generation"),
     ],
 )

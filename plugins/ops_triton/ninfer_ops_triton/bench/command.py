@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from ninfer_core.console import (
+    ActivationsOption,
     DebugOption,
     DeviceOption,
     Interrupt,
@@ -28,6 +29,7 @@ from ninfer_ops_triton.bench.peer import NAMES
 from ninfer_ops_triton.bench.session import Session, Setting
 
 _FLAGS = {
+    "activations is": "--activations is",
     "kv_format": "--kv-dtype",
     "max_concurrency": "--batch",
     "max_context": "--prompt and --rounds",
@@ -57,6 +59,7 @@ class LoadGroup:
     device: DeviceOption = "auto"
     kv_dtype: KvDtypeOption = None
     prefill_chunk: PrefillChunkOption = 1024
+    activations: ActivationsOption = "auto"
     peer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Also measure transformers; may be repeated."),
@@ -76,6 +79,7 @@ class LoadGroup:
             device=self.device,
             kv_format=self.kv_dtype,
             prefill_chunk=self.prefill_chunk,
+            activations=self.activations,
             peers=peers,
         )
 

@@ -39,6 +39,7 @@ class Setting:
     device: str
     kv_format: str | None
     prefill_chunk: int
+    activations: str
     peers: tuple[str, ...]
 
     def new_tokens(self, batch: int, length: int) -> int:
@@ -60,6 +61,7 @@ class Setting:
             max_concurrency=most,
             prefill_chunk=self.prefill_chunk,
             kv_format=self.kv_format,
+            activations=self.activations,
             queue_timeout=None,
         )
 
@@ -119,6 +121,7 @@ class Session:
                 "rounds": self._setting.rounds,
                 "prefill_chunk": summary.prefill_chunk,
                 "kv_format": kv_format,
+                "activations": summary.details["activations"],
                 "max_context": summary.max_context,
                 "max_concurrency": summary.max_concurrency,
             },

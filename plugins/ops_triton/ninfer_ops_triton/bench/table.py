@@ -46,6 +46,7 @@ def _lines(report: Json) -> list[str]:
     lines = [
         f"keys and values in {setting['kv_format']}, chunks of {setting['prefill_chunk']} tokens, "
         f"loaded in {report['load_seconds']:.1f} s",
+        *_rounded(setting["activations"]),
         "memory: " + ", ".join(f"{name} {size / 1e9:.3f} GB" for name, size in memory.items()),
     ]
     if report["read_bandwidth"]:
@@ -53,6 +54,13 @@ def _lines(report: Json) -> list[str]:
     for peer in report["peers"]:
         lines += _peer_lines(peer)
     return [*lines, *(f"note: {note}" for note in report["notes"])]
+
+
+def _rounded(activations: Json) -> list[str]:
+    if not activations["a8"]:
+        return []
+    count = f"{activations['a8']} of {activations['matrices']}"
+    return [f"activations of prompts in 8 bits for products with {count} matrices"]
 
 
 def _peer_lines(peer: Json) -> list[str]:
