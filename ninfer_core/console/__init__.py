@@ -24,6 +24,7 @@ from ninfer_core.console.engine_group import (
     KvDtypeOption,
     ModelArgument,
     PrefillChunkOption,
+    SchemaInstructionOption,
 )
 from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
 from ninfer_core.console.groups import with_groups
@@ -45,6 +46,7 @@ __all__ = [
     "Meter",
     "ModelArgument",
     "PrefillChunkOption",
+    "SchemaInstructionOption",
     "leave",
     "open_engine",
     "open_remote_engine",

@@ -39,6 +39,13 @@ ActivationsOption = Annotated[
     ),
 ]
 
+SchemaInstructionOption = Annotated[
+    bool,
+    typer.Option(
+        "--schema-instruction", help="Tell the model the form that its answer must have, too."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineGroup:
@@ -55,7 +62,7 @@ class EngineGroup:
     prefill_chunk: PrefillChunkOption = 1024
     activations: ActivationsOption = "auto"
     cache: Annotated[
-        str, typer.Option(metavar="reuse|off", help="Policy of the context cache.")
+        str, typer.Option(metavar="NAME", help="Policy of the context cache: reuse, off, others.")
     ] = "reuse"
     cache_slots: Annotated[
         int | None,
@@ -68,12 +75,6 @@ class EngineGroup:
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
     ] = None
-    schema_instruction: Annotated[
-        bool,
-        typer.Option(
-            "--schema-instruction", help="Tell the model the form that its answer must have, too."
-        ),
-    ] = False
     spec: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Draft backend, where --plugin names several."),
@@ -112,7 +113,6 @@ class EngineGroup:
             extra_state_slots=self.cache_slots,
             host_bytes=self._host_bytes(),
             chat_template=self.chat_template,
-            schema_instruction=self.schema_instruction,
             queue_timeout=None,
         )
 

@@ -64,3 +64,31 @@ def test_wrong_forms_are_named(ninfer, tmp_path, arguments, words):
     done = ninfer("run", "demo", "--prompt", "x", *(a.format(**paths) for a in arguments))
     assert done.code == 2
     assert words in done.err
+
+
+def test_the_engine_is_asked_to_tell_the_model_the_form(ninfer):
+    asked(ninfer, "--json-object", "--schema-instruction")
+    ((_, options),) = ninfer.opened
+    assert options.schema_instruction
+    asked(ninfer, "--json-object")
+    assert not ninfer.opened[-1][1].schema_instruction
+
+
+def test_an_instruction_without_a_form_is_refused(ninfer):
+    done = ninfer("run", "demo", "--prompt", "x", "--schema-instruction")
+    assert done.code == 2
+    assert "--schema-instruction has no form to tell the model" in done.err
+
+
+def test_a_form_in_the_file_of_messages_counts_and_is_the_only_one(ninfer, tmp_path):
+    path = tmp_path / "m.json"
+    message = {"role": "user", "content": "x"}
+    form = {"type": "json_object"}
+    path.write_text(json.dumps({"messages": [message], "response_format": form}))
+    done = ninfer("run", "demo", "--messages", str(path), "--schema-instruction")
+    assert done.code == 0, done.err
+    ((prompt, _),) = ninfer.engine.requests
+    assert prompt.response_format.kind == "json_object"
+    done = ninfer("run", "demo", "--messages", str(path), "--regex", "a")
+    assert done.code == 2
+    assert "--messages names the form" in done.err

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ninfer_core.contract.engine import EngineOptions
+from ninfer_gateway_http.options import ServerGroup
 from ninfer_gateway_http.server import listen
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -136,3 +138,9 @@ def test_a_taken_port_ends_with_one_line(spawn):
         assert process.wait(20) == 1
     [line] = process.stderr.read().splitlines()
     assert line.startswith("ninfer: error: cannot listen on 127.0.0.1:")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_engine_is_asked_to_tell_the_model_forms(told):
+    options = ServerGroup(schema_instruction=told).widen(EngineOptions())
+    assert options.schema_instruction is told

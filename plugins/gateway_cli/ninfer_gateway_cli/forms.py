@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ninfer_core.contract.requests import ResponseFormat
+from ninfer_core.console import SchemaInstructionOption
+from ninfer_core.contract.requests import PromptInput, ResponseFormat
 from ninfer_core.errors import UsageError
 from ninfer_core.inputs.schemas import check_schema
 
@@ -37,6 +38,22 @@ class FormGroup:
     choice: Annotated[
         list[str], typer.Option(metavar="TEXT", help="The answer is one of these; repeat it.")
     ] = field(default_factory=list)
+    schema_instruction: SchemaInstructionOption = False
+
+    def on(self, prompt: PromptInput) -> PromptInput:
+        """``prompt`` with the form that is asked for. Raises UsageError, InvalidSchema."""
+        wanted, own = self.wanted(), prompt.response_format
+        if wanted.kind != "text" and own.kind != "text":
+            raise UsageError(
+                "the file of --messages names the form of the answer, and an option another",
+                hint="give one of them",
+            )
+        if self.schema_instruction and wanted.kind == own.kind == "text":
+            raise UsageError(
+                "--schema-instruction has no form to tell the model",
+                hint="give one, such as --json-schema FILE",
+            )
+        return prompt if wanted.kind == "text" else replace(prompt, response_format=wanted)
 
     def wanted(self) -> ResponseFormat:
         """Raises UsageError, InvalidSchema."""

@@ -44,7 +44,7 @@ def serve(
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Serve a model over HTTP with the OpenAI API.
+    """Serve a model over HTTP with OpenAI's and Anthropic's APIs.
 
     SIGTERM or Ctrl-C refuses new requests and lets the running ones finish; a second one ends now.
     """

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ninfer_core.console import SchemaInstructionOption
 from ninfer_core.contract.engine import MAX_CONCURRENCY, EngineOptions
 from ninfer_gateway_http.settings import ServerSettings
 
@@ -50,6 +51,7 @@ class ServerGroup:
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse unknown fields and limits over the context.")
     ] = False
+    schema_instruction: SchemaInstructionOption = False
     max_responses: Annotated[
         int, typer.Option(min=0, metavar="N", help="Stored responses; the latest stay.")
     ] = 1024
@@ -78,5 +80,6 @@ class ServerGroup:
             max_concurrency=self.max_concurrency,
             max_pending=self.max_pending_requests,
             max_gap_ms=self.max_gap_ms,
+            schema_instruction=self.schema_instruction,
             queue_timeout=self.pending_timeout_ms / 1000 or None,
         )

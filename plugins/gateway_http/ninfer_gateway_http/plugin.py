@@ -13,6 +13,6 @@ def ninfer_commands() -> Iterable[CommandEntry]:
     """Offer `ninfer serve`."""
     yield CommandEntry(
         name="serve",
-        help="Serve a model over HTTP with the OpenAI API.",
+        help="Serve a model over HTTP with OpenAI's and Anthropic's APIs.",
         load="ninfer_gateway_http.command:serve_app",
     )

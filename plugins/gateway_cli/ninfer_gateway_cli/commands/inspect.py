@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +46,7 @@ def inspect(
 def _lines(summary: ArtifactSummary) -> Iterator[str]:
     yield f"{summary.name}: {summary.architecture or 'no architecture'}"
     yield f"  artifact   v{summary.version} {summary.artifact_id}"
-    yield f"  payload    {_size(sum(summary.files))} in {len(summary.files)} file(s)"
+    yield f"  payload    {_size(sum(summary.files))} in {_files(summary.files)}"
     for part in summary.components:
         target = f" for {part.target}" if part.target else ""
         resources = f", {', '.join(part.resources)}" if part.resources else ""
@@ -82,6 +82,10 @@ def _tensors(summary: ArtifactSummary) -> Iterator[str]:
             f"  tensor     {tensor.id} [{shape}] {tensor.format}: "
             f"rms error {tensor.rms_relative_error:.3g}, max {tensor.max_abs_error:.3g}"
         )
+
+
+def _files(sizes: Sequence[int]) -> str:
+    return "1 file" if len(sizes) == 1 else f"{len(sizes)} files"
 
 
 def _size(count: int) -> str:

@@ -114,12 +114,10 @@ def run(
             tools=asked.tools,
             chat=answer.chat_options(),
         )
-        wanted = form.wanted()
-        if wanted.kind != "text":
-            prompt = replace(prompt, response_format=wanted)
+        prompt = form.on(prompt)
         draws = Draws(sampling)
         options = answer.to_options(draws.checked(), output.logprobs)
-        start = engine.to_options(ctx.obj)
+        start = replace(engine.to_options(ctx.obj), schema_instruction=form.schema_instruction)
         with Interrupt() as interrupt, open_engine(ctx.obj, model, start, interrupt) as opened:
             options = replace(options, sampling=draws.on(opened.load_summary()))
             _answer(opened, prompt, options, output, interrupt)
