@@ -18,10 +18,11 @@ from ninfer_core.ops.reference import OPS
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.load.device_residence import DeviceResidence, resident_bytes
 from ninfer_qwen3_5.load.text import load_text
-from ninfer_qwen3_5.program.drafting import DraftRoom
+from ninfer_qwen3_5.program.drafting import NO_DRAFTS, DraftRoom
 from ninfer_qwen3_5.program.kept_room import KeptRoom
 from ninfer_qwen3_5.program.layout import Layout, Numerics, state_sizes
 from ninfer_qwen3_5.program.queued.capacity import GRAPH_BYTES, HEADROOM, plan_capacity
+from ninfer_qwen3_5.program.queued.round_room import RoundRoom
 
 BF16 = Numerics("bfloat16", "bf16")
 LANES = 5_000_000
@@ -44,6 +45,10 @@ def tied(build_case):
     return build_case("tied")
 
 
+def pool(config: TextConfig, rows: int) -> int:
+    return RoundRoom(config, config.vocab_size, rows, NO_DRAFTS).pool()
+
+
 @pytest.fixture
 def plan(config):
     """Plan for ``free`` bytes, or for what is spent beside pages plus ``pages`` pages."""
@@ -53,7 +58,8 @@ def plan(config):
         rows = budget.max_concurrency
         if pages is not None:
             workspace = made(config, budget).workspace
-            spent = HEADROOM + LANES + 4 * rows * GRAPH_BYTES + workspace + (3 * rows + 1) * SLOT
+            graphs = 4 * rows * GRAPH_BYTES + pool(config, rows)
+            spent = HEADROOM + LANES + graphs + workspace + (3 * rows + 1) * SLOT
             free = spent + pages * PAGE - short
         return made(config, budget, free, numerics)
 
@@ -82,7 +88,7 @@ def test_pages_shrink_to_what_is_left(plan) -> None:
     assert plan(pages=20, short=1).layout.pages == 19
 
 
-def test_one_full_context_fits_exactly_and_one_byte_less_is_refused(plan) -> None:
+def test_one_full_context_fits_exactly_and_one_byte_less_is_refused(plan, config) -> None:
     assert plan(pages=8).layout.pages == 8
     with pytest.raises(UsageError) as caught:
         plan(pages=8, short=1)
@@ -90,7 +96,8 @@ def test_one_full_context_fits_exactly_and_one_byte_less_is_refused(plan) -> Non
     assert "the device's free memory gives 7 pages of 64 tokens; max_context 512" in text
     assert "max_concurrency 4 need 8. Free after the weights: " in text
     assert f"state slots {13 * SLOT:,}" in text
-    assert f"graphs {16 * GRAPH_BYTES:,}, lanes {LANES:,}, headroom {HEADROOM:,}" in text
+    graphs = 16 * GRAPH_BYTES + pool(config, 4)
+    assert f"graphs {graphs:,}, lanes {LANES:,}, headroom {HEADROOM:,}" in text
     assert f"a page is {PAGE:,}" in text
     assert caught.value.hint == (
         "give --max-context 448 or less, or --max-concurrency 3 or less, or --prefill-chunk 128 "
@@ -106,10 +113,11 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("pages", [7, 1])
-def test_every_mend_that_is_named_works_and_is_the_largest(plan, pages) -> None:
+def test_every_mend_that_is_named_works_and_is_the_largest(plan, config, pages) -> None:
     sizes = {"max_context": 8192, "max_concurrency": 8, "prefill_chunk": 1024}
     workspace = plan(free=TOTAL, **sizes).workspace
-    free = HEADROOM + LANES + 32 * GRAPH_BYTES + workspace + 25 * SLOT + pages * PAGE
+    graphs = 32 * GRAPH_BYTES + pool(config, 8)
+    free = HEADROOM + LANES + graphs + workspace + 25 * SLOT + pages * PAGE
     with pytest.raises(UsageError) as caught:
         plan(free=free, **sizes)
     named = re.findall(r"(--[a-z-]+) (\d+) or less", caught.value.hint)

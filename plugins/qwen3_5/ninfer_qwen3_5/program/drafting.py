@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 class DraftRoom:
     """What drafting adds to the layout: attention ``caches``, room for records of ``rows`` verified
     rows, if ``hidden`` a hidden row in every state slot, and ``taps`` residuals of every row that
-    runs."""
+    runs. With ``draws`` drafts have laws."""
 
     caches: tuple[CacheShape, ...] = ()
     rows: int = 0
     hidden: bool = False
     taps: int = 0
+    draws: bool = False
 
 
 NO_DRAFTS = DraftRoom()
@@ -55,7 +56,7 @@ class Drafting:
     def room(self) -> DraftRoom:
         needs, caches = self.backend.needs(), tuple(self.backend.caches)
         hidden = needs.final_hidden_post_norm
-        return DraftRoom(caches, self.tokens + 1, hidden, len(needs.taps))
+        return DraftRoom(caches, self.tokens + 1, hidden, len(needs.taps), self.draws)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ def build_queued(
         tables_bytes += DraftLaws.bytes(sizes.lanes, drafting.tokens) * drafting.draws
     graphs = budget.max_concurrency * len(Part)
     if drafting is not None:
-        graphs += SpecRounds.graphs(budget.max_concurrency, width)
+        block = drafting.backend.block
+        graphs += SpecRounds.graphs(budget.max_concurrency, width, block=block)
     capacity = plan_capacity(
         model.config,
         numerics,

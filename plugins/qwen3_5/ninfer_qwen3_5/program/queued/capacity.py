@@ -18,12 +18,14 @@ from ninfer_qwen3_5.program.layout import (
     Numerics,
     state_sizes,
 )
+from ninfer_qwen3_5.program.queued.round_room import RoundRoom, layer_bytes
 
 HEADROOM = 1 << 30
 """Bytes left free for what nobody plans: contexts of libraries, kernels, fragments."""
 
 GRAPH_BYTES = 12 << 20
-"""Bytes set aside for each captured graph; the start report says what they really took."""
+"""Bytes set aside for each captured graph itself, beside the pool that all of them share; the start
+report says what all really took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def plan_capacity(
     draft: DraftRoom = NO_DRAFTS,
 ) -> Capacity:
     """Turn what is free after the weights into pages; ``graphs`` counts those of all rows,
-    ``lanes`` is the bytes of per-lane tensors.
+    ``lanes`` is the bytes of per-lane tensors, the logits that rounds share among them.
 
     Raises UsageError when ``kv_tokens`` is too small or one sequence of the full context does not
     fit; then it gives every number, and each option with the largest value that would.
@@ -111,16 +113,19 @@ class _Planner:
         self._draft = draft
         self._free = free
         self._rounds_ahead = rounds_ahead
-        self._graphs_of_a_row = graphs // budget.max_concurrency
+        self._graphs_of_a_row = -(-graphs // budget.max_concurrency)
         self._lanes = lanes
 
     def spent(self, budget: Budget) -> _Spent:
         rows = budget.max_concurrency
         slots = (SLOTS_PER_SEQUENCE + self._rounds_ahead) * rows + (budget.extra_state_slots or 0)
+        chunk = workspace_bytes(self._config, budget.prefill_chunk, self._draft.taps)
+        room = RoundRoom(self._config, self._config.vocab_size, rows, self._draft)
         return _Spent(
             (slots + SCRATCH_SLOTS) * self.sizes.resident,
-            workspace_bytes(self._config, budget.prefill_chunk, self._draft.taps),
-            rows * self._graphs_of_a_row * GRAPH_BYTES,
+            # Rounds run outside of graphs too: before they are captured.
+            max(chunk, room.passing(), room.listing()),
+            rows * self._graphs_of_a_row * GRAPH_BYTES + room.pool(),
         )
 
     def kept(self) -> KeptRoom:
@@ -167,19 +172,5 @@ def _mend(planner: _Planner, numerics: Numerics) -> str:
 
 
 def workspace_bytes(config: TextConfig, chunk: int, taps: int = 0) -> int:
-    """Bytes of intermediate tensors of one chunk, counted generously: twice what its widest layer
-    keeps at once, plus fixed room for heads and scratch. ``taps`` layers' residuals are kept too,
-    and what a drafter makes of them."""
-    values, heads = config.linear_value_dim, config.linear_num_value_heads
-    attention = config.num_attention_heads * config.head_dim
-    stacked = max(
-        config.conv_channels + values + 2 * heads,
-        2 * attention + 2 * config.num_key_value_heads * config.head_dim,
-    )
-    chunk_states = heads * config.linear_key_head_dim * config.linear_value_head_dim // 16
-    per_token = 2 * (
-        3 * stacked + 3 * config.intermediate_size + 4 * config.hidden_size + 4 * attention
-    )
-    per_token += 4 * 4 * values + chunk_states
-    per_token += 2 * (taps + 4 * bool(taps)) * config.hidden_size
-    return 2 * chunk * per_token + (256 << 20)
+    """Bytes of intermediate tensors of one chunk, and fixed room for heads and scratch."""
+    return chunk * layer_bytes(config, taps) + (256 << 20)

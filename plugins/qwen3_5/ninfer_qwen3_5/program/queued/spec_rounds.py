@@ -37,7 +37,7 @@ class Ran:
 
 @dataclass(slots=True)
 class Held:
-    """``width`` is that of its rows, ``logits`` f32[B * W, V] are for whoever lists them. Where Finish
+    """``width`` is that of its rows, ``logits`` f32[B * W, V] are for whoever lists them. If Finish
     is another body ``ran`` is filled: when Forward is captured; on a device that replays by
     calling, at each call."""
 
@@ -104,10 +104,12 @@ class SpecRounds:
         return 8 * count * width * hidden_size + 8192 + kept_bytes(count, width)
 
     @staticmethod
-    def graphs(count: int, width: int) -> int:
-        """An upper bound of the graphs that are captured."""
+    def graphs(count: int, width: int, *, block: bool) -> int:
+        """How many are captured: of each number of rows, two in every width and two more with
+        masks, those of drafts, and the fold; and what changes block tables."""
         widths = len(widths_of(width))
-        return count * (len(Part) + 3 * widths + 1)
+        makes = 1 if block else widths - 1
+        return count * (2 * widths + 2 + makes + 1) + 1
 
     @property
     def counts(self) -> range:

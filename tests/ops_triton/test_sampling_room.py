@@ -1,0 +1,109 @@
+"""Laws and lists of many rows are made of a few rows at a time: the same, in bounded memory."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ninfer_core.ops.contracts.values import DraftLaw
+from ninfer_core.ops.reference import OPS
+from ninfer_ops_triton import sampling
+from ninfer_qwen3_5.program.queued import round_room
+from tests.ops_triton.laws import settings
+
+CPU = torch.device("cpu")
+SETTING = {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.01}
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors at once that were made inside."""
+
+    def __init__(self, *known: torch.Tensor) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._seen = {tensor.untyped_storage().data_ptr() for tensor in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self._add(tensor.untyped_storage())
+        return out
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        place, size = storage.data_ptr(), storage.nbytes()
+        if size and place not in self._seen:
+            self._seen.add(place)
+            self.live += size
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self._drop, place, size)
+
+    def _drop(self, place: int, size: int) -> None:
+        self._seen.discard(place)
+        self.live -= size
+
+
+def drawn(rows: int, vocab: int) -> torch.Tensor:
+    return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(rows))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 24])
+def test_laws_and_lists_of_any_number_of_rows_are_those_of_the_reference(count) -> None:
+    logits = drawn(count, 700)
+    rows = settings(CPU, *[SETTING | {"top_k": 3 + place} for place in range(count)])
+    expected = OPS.sampling_law(logits, rows)
+    torch.testing.assert_close(sampling.sampling_law(logits, rows), expected, rtol=1e-5, atol=1e-7)
+    tokens = torch.arange(count, dtype=torch.int32)
+    made, listed = sampling.logprobs(logits, tokens, 5), OPS.logprobs(logits, tokens, 5)
+    assert torch.equal(made.top_ids, listed.top_ids)
+    torch.testing.assert_close(made.chosen, listed.chosen)
+    torch.testing.assert_close(made.top_values, listed.top_values)
+
+
+def test_settings_of_a_sequence_hold_for_all_its_rows_in_every_part() -> None:
+    """Twelve rows of three sequences: the second part begins inside the third."""
+    logits = drawn(12, 300)
+    rows = settings(CPU, *[SETTING | {"top_k": 1 + 9 * place} for place in range(3)])
+    law = sampling.sampling_law(logits, rows)
+    assert (law[:4] > 0).sum(1).tolist() == [1] * 4
+    torch.testing.assert_close(law, OPS.sampling_law(logits, rows), rtol=1e-5, atol=1e-7)
+
+
+def test_the_plan_knows_how_many_rows_are_sorted_at_a_time() -> None:
+    assert sampling.AT_ONCE == round_room.AT_ONCE
+
+
+def test_laws_take_what_was_planned() -> None:
+    vocab, count = 1 << 16, 24
+    logits, rows = drawn(count, vocab), settings(CPU, *[SETTING] * 3)
+    with Peak(logits) as made:
+        law = sampling.sampling_law(logits, rows)
+    planned = vocab * (4 * count + round_room.AT_ONCE * round_room.SORTED)
+    assert 0.8 * planned < made.peak < planned
+    assert law.sum(1).allclose(torch.ones(count))
+
+
+def test_lists_take_what_was_planned() -> None:
+    vocab, count = 1 << 16, 24
+    logits, tokens = drawn(count, vocab), torch.zeros(count, dtype=torch.int32)
+    with Peak(logits) as made:
+        sampling.logprobs(logits, tokens, 20)
+    planned = vocab * round_room.AT_ONCE * round_room.LISTED
+    assert 0.8 * planned < made.peak < planned
+
+
+def test_trying_drafts_takes_what_was_planned() -> None:
+    vocab, count, most = 1 << 15, 3, 7
+    laws = drawn(count * (most + 1), vocab).softmax(1)
+    ids = torch.arange(64, dtype=torch.int32).expand(count, most, 64)
+    law = DraftLaw(ids, torch.full((count, most, 64), 1 / 64))
+    drafts, live = torch.zeros(count, most, dtype=torch.int32), torch.full((count,), most)
+    seeds, positions = torch.zeros(count, dtype=torch.int64), torch.arange(count * (most + 1))
+    with Peak(laws) as made:
+        sampling.accept_drafts(laws, drafts, live, law, seeds, positions.int())
+    assert made.peak < vocab * count * round_room.TESTED
