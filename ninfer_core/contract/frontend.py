@@ -119,9 +119,10 @@ class OutputSpan:
 class OutputPreview(SingleUse):
     """What a span would mean, without any effect until it is committed.
 
-    ``accepted`` tokens count (all of them unless ``finish`` is set); ``deltas`` are ready to
-    publish; ``boundaries`` are positions inside the accepted span that the template can rebuild;
-    ``forced`` asks for a control unit with these tokens next.
+    ``accepted`` tokens count: all of them unless ``finish`` is set or ``forced`` ones come in place
+    of the rest, as where a thought opens and spends its budget within the tokens of one round.
+    ``deltas`` are ready to publish; ``boundaries`` are positions inside the accepted span that the
+    template can rebuild; ``forced`` asks for a control unit with these tokens next.
     """
 
     __slots__ = (
@@ -180,7 +181,8 @@ class OutputSession(Protocol):
     @property
     def thinking_room(self) -> int | None:
         """Tokens that may be produced before others are forced (a thinking budget that is spent);
-        None where nothing will be forced as things stand."""
+        None where nothing will be forced as things stand. A hint: a round is best not made longer,
+        and what it produces behind that is not accepted."""
         ...
 
     def masks(self) -> MaskProvider | None:

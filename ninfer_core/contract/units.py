@@ -180,8 +180,10 @@ class Disposition(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDecision:
-    """What becomes of a row: ``accept`` takes ``1..produced`` tokens, and all of them unless
-    ``terminal``; the other dispositions take none."""
+    """What becomes of a row: ``accept`` takes ``1..produced`` tokens, and all of them unless the
+    row is ``terminal`` or, in a decode round, the Frontend forces others in place of the rest; then
+    the sequence goes on with a control unit, and its row in a round ahead is VOID. The other
+    dispositions take none."""
 
     disposition: Disposition
     accepted: int = 0

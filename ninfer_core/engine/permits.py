@@ -217,7 +217,7 @@ class PermitDesk:
         if state is RequestState.CONTROL_READY:
             control = min(len(record.forced), record.remaining)
         if self._drafts and state is RequestState.DECODE_READY:
-            # What would be forced after one token is forced after as many in a round of several.
+            # What a round produced behind the place where tokens are forced would be dropped.
             room = record.session.thinking_room
             most = None if room is None else max(1, room)
             need = self._program.unit_need(record.held_sequence(), 0, most)

@@ -198,7 +198,9 @@ def _check(preview: OutputPreview, span: OutputSpan) -> None:
     produced = len(span.token_ids)
     if not 1 <= preview.accepted <= produced:
         raise EngineFailure(f"a preview accepts {preview.accepted} of {produced} tokens")
-    if preview.finish is None and (preview.accepted < produced or span.limit is not None):
+    whole = preview.accepted == produced
+    cut = bool(preview.forced) and not (whole or span.control)
+    if preview.finish is None and not cut and (not whole or span.limit is not None):
         raise EngineFailure("a preview neither finishes nor accepts everything")
     boundaries = preview.boundaries
     if boundaries and not (min(boundaries) > 0 and max(boundaries) <= preview.accepted):

@@ -112,6 +112,9 @@ class FakeExecution:
         held = self._contexts.sequence(handle)
         if held.permit is not permit or permit.need.kind is not kind:
             raise EngineFailure(f"a {kind.value} unit was launched without its permit")
+        if held.cut and kind is not UnitKind.CONTROL:
+            raise EngineFailure("tokens were to be forced in place of others and were not")
+        held.cut = False
         permit.consume()
         held.permit = None
         held.extents.append(permit.need.tokens)
@@ -237,7 +240,8 @@ class FakeExecution:
         if decision.disposition is Disposition.ACCEPT:
             produced = len(out.token_ids)
             whole = decision.accepted == produced
-            if not 1 <= decision.accepted <= produced or not (decision.terminal or whole):
+            part = decision.terminal or row.permit.need.kind is UnitKind.DECODE
+            if not 1 <= decision.accepted <= produced or not (part or whole):
                 raise EngineFailure(f"a row accepts {decision.accepted} of {produced} tokens")
             if out.status is not RowStatus.OK:
                 raise EngineFailure("a row without a legal outcome was accepted")
@@ -245,7 +249,7 @@ class FakeExecution:
                 raise EngineFailure("a row was accepted after its end")
             if row.start not in (0, len(held.ledger)):
                 raise EngineFailure("a row was accepted that ran on tokens nobody accepted")
-            held.over = decision.terminal
+            held.over, held.cut = decision.terminal, not (decision.terminal or whole)
             taken = out.token_ids[: decision.accepted]
             self.journal.prefilled_tokens += max(0, held.prompt_length - held.frontier)
             held.run_to(max(held.frontier, held.prompt_length))

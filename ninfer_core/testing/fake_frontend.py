@@ -157,6 +157,8 @@ class FakeSession:
             for stop in self._options.stop:
                 if text.endswith(stop):
                     return index + 1, FinishReason.STOP_STRING, stop
+            if index + 1 < len(span.token_ids) and self._must_close(index + 1):
+                return index + 1, None, None
         return len(span.token_ids), span.limit, None
 
     def _must_close(self, new: int) -> bool:

@@ -23,7 +23,8 @@ class FakeSequence:
     ``state`` is carried by execution alone, so a replay that skips or repeats a token shows in
     every later token. ``floor_pages`` stay reserved until a resume makes new progress. ``extents``
     are the most tokens of each unit in flight; ``over`` says that the end of the output was
-    accepted. ``chain`` are full pages at its front that others read too.
+    accepted, ``cut`` that others are forced in place of tokens that were produced. ``chain``
+    are full pages at its front that others read too.
     """
 
     request: BindRequest
@@ -35,6 +36,7 @@ class FakeSequence:
     permit: Permit | None = None
     frozen: bool = False
     over: bool = False
+    cut: bool = False
     chain: Chain = None
     extents: list[int] = field(default_factory=list)
 

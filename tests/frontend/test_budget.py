@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from ninfer_core.contract.events import Channel, FinishReason
@@ -27,7 +30,7 @@ class Thinker:
         place = 0
         while place < len(tokens) and self.finish is None:
             preview = self.take(tokens[place : place + span])
-            place += span
+            place += preview.accepted
             while preview.forced and self.finish is None:
                 self.forced.append(preview.forced)
                 assert len(self.forced) <= 100, "the closing never ends"
@@ -46,19 +49,19 @@ class Thinker:
         return self.output.summary()
 
 
-@pytest.mark.parametrize("span", [1, 3])
+@pytest.mark.parametrize("span", [1, 3, 9])
 @pytest.mark.parametrize("budget", [1, 5, 8])
 def test_a_spent_budget_closes_the_thought(frontend, budget, span):
+    """However many tokens come at once: those behind the budget are not accepted."""
     tokens = frontend.tokenize("9" * 40)
     thinker = Thinker(frontend, budget).run(tokens[:9], span)
     assert len(thinker.forced) == 1
     closing = frontend.detokenize(thinker.forced[0])
     assert closing.endswith("\n</think>\n\n")
     thinker.run(frontend.tokenize(f"42{END}"))
-    produced = -(-budget // span) * span
-    assert thinker.summary.reasoning == "9" * produced + closing.removesuffix("\n</think>\n\n")
-    assert thinker.summary.text == "9" * (9 - produced) + "42"
-    assert thinker.summary.reasoning_tokens == produced + len(thinker.forced[0])
+    assert thinker.summary.reasoning == "9" * budget + closing.removesuffix("\n</think>\n\n")
+    assert thinker.summary.text == "9" * (9 - budget) + "42"
+    assert thinker.summary.reasoning_tokens == budget + len(thinker.forced[0])
     assert thinker.finish is FinishReason.STOP_TOKEN
 
 
@@ -148,3 +151,53 @@ def test_a_call_inside_the_thought_is_not_torn_by_the_budget(frontend, tools):
         assert [c.arguments for c in thinker.summary.tool_calls] == ['{"query": "long long value"}']
         assert thinker.summary.reasoning == "9"
         assert thinker.finish is FinishReason.TOOL_CALLS
+
+
+def parts_of(thinker):
+    """What a reader sees: forced spans, whole text of each channel, the end. Ids of calls are
+    drawn."""
+    summary = thinker.summary
+    calls = tuple(replace(call, id="") for call in summary.tool_calls)
+    produced = sum(len(delta.token_ids) for delta in thinker.deltas)
+    return thinker.forced, replace(summary, tool_calls=calls), thinker.finish, produced
+
+
+@pytest.mark.parametrize("span", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("budget", [0, 1, 2, 4, 7])
+def test_a_thought_that_the_model_opens_itself_is_cut_where_single_tokens_cut_it(
+    frontend, budget, span
+):
+    """The thought opens within a span, which goes on behind the budget."""
+    for before in ("", "</think>"):
+        tokens = frontend.tokenize(f"{before}<think>99999999</think>\n\n42{END}")
+        single, spans = (
+            Thinker(frontend, budget, thinking=False).run(tokens, count) for count in (1, span)
+        )
+        assert parts_of(spans) == parts_of(single)
+        assert len(single.forced) == 1, before
+        # The mark opens the thought and is its first token.
+        shown = "9" * max(0, budget - 1) + frontend.detokenize(single.forced[0])
+        assert single.summary.reasoning == shown.removesuffix("</think>\n\n").strip("\n")
+        assert single.summary.text.endswith("42")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_spans_of_any_length_mean_what_single_tokens_mean(frontend, tools, seed):
+    """Marks, calls and prose in any order, stops among them."""
+    rng = random.Random(seed)
+    pieces = ["<think>", "</think>", "9", "42", "\n\n", "<tool_call>", "</tool_call>", "é", END]
+    value = "<parameter=query>\n1\n</parameter>"
+    call = f"<tool_call>\n<function=search>\n{value}\n</function>\n</tool_call>"
+    for _ in range(20):
+        text = "".join(rng.choice([*pieces, call]) for _ in range(rng.randint(3, 14)))
+        tokens = frontend.tokenize(text)
+        options = {
+            "thinking": rng.random() < 0.4,
+            "tools": tools if rng.random() < 0.5 else (),
+            "stop": ("942",) if rng.random() < 0.3 else (),
+        }
+        budget, span = rng.randint(0, 6), rng.randint(2, 9)
+        single, spans = (
+            Thinker(frontend, budget, **options).run(tokens, count) for count in (1, span)
+        )
+        assert parts_of(spans) == parts_of(single), (text, budget, span, options)

@@ -79,7 +79,9 @@ class SpanReader:
         self.stop_match: str | int | None = None
 
     def read(self, span: OutputSpan) -> int:
-        """Returns how many tokens count."""
+        """Returns how many tokens count: all up to the end of the output, or to where a thought has
+        spent its budget. What the span has behind that, one that was read token by token has not:
+        there the closing comes."""
         self._expect(span)
         accepted = 0
         for token in span.token_ids:
@@ -88,8 +90,10 @@ class SpanReader:
             self._token(token, row, span.control, accepted)
             if self.finish is not None:
                 break
+            if accepted < len(span.token_ids) and not span.control and self._must_close():
+                break
         self._advance_matcher(span.token_ids[:accepted])
-        self._settle(span.limit)
+        self._settle(span.limit if accepted == len(span.token_ids) else None)
         return accepted
 
     def forced(self) -> tuple[int, ...]:
@@ -101,6 +105,13 @@ class SpanReader:
             return state.control
         open_thought = state.channels.channel is Channel.REASONING and not state.channels.undecided
         return budget.closing if open_thought and budget.spent(state.reasoning_tokens) else ()
+
+    def _must_close(self) -> bool:
+        """Whether the closing must come before any further token."""
+        if not self._rules.budget.spent(self.state.reasoning_tokens):
+            return False
+        self.state.channels.adopt_thought_call(self.out)
+        return bool(self.forced())
 
     def _expect(self, span: OutputSpan) -> None:
         """Note what of the closing remains after a control span."""

@@ -57,7 +57,7 @@ class Session:
     def thinking_room(self) -> int | None:
         """Tokens that may be produced before the budget closes the open thought.
 
-        None if nothing will be forced as things stand. A unit that produces more overshoots.
+        None if nothing will be forced as things stand. What a unit produces beyond is not accepted.
         """
         if self._state.channels.channel is not Channel.REASONING:
             return None

@@ -50,7 +50,8 @@ class RowWork:
     device counted what it drew; ``fresh_chunk`` that the tokens run as a chunk for the first time,
     ``stepped`` that a replay runs them one by one. ``verified`` rows leave their state to a fold
     at the commit, which may take only the first of them. ``following`` is the next unit of its
-    sequence, if one is in flight behind it. ``proposed`` are the drafts that go on
+    sequence, if one is in flight behind it; ``stale`` says that the unit before it was cut, so that
+    this one ran on tokens that nobody accepted. ``proposed`` are the drafts that go on
     from all that the row produced, at most ``wanted`` of them."""
 
     sequence: Sequence
@@ -64,6 +65,7 @@ class RowWork:
     verified: Verified | None = None
     wanted: int = 0
     following: RowWork | None = None
+    stale: bool = False
     proposed: tuple[int, ...] = ()
 
     @property
@@ -175,6 +177,9 @@ class Settlement:
                 work.sequence.fail()
             if count < len(produced):
                 self._units.dropped(work, produced[count:])
+                work.proposed = ()
+                if work.following is not None:
+                    work.following.stale = True
             if count == len(produced) or (count and work.verified is not None):
                 self.advance(work)
             else:
@@ -202,15 +207,26 @@ class Settlement:
                 work.following.start -= surplus
 
     def _close(self, work: RowWork) -> None:
-        sequence = work.sequence
+        """Give back what the unit did not use. Its pages are the room of a round in flight behind
+        it, down to the drafts made there: so they wait for that one, with the grant."""
+        sequence, behind = work.sequence, work.following
         sequence.flying -= 1
         sequence.flying_tokens -= work.executed
         if not sequence.flying:
-            sequence.horizon, sequence.latest = 0, None
-        if work.grant is not None:
-            sequence.room = 0
-            kept = {MAIN: max(sequence.reach, sequence.horizon)}
-            self._stores.histories.settle(sequence.history, work.grant, kept)
+            sequence.horizon = 0
+        if work is sequence.latest:
+            sequence.latest = None
+        if work.grant is None:
+            return
+        if behind is not None and behind is sequence.latest and behind.grant is None:
+            behind.grant = work.grant
+            return
+        sequence.room = 0
+        written = 0
+        if sequence.flying:
+            written = self._reach.of_round(sequence.request, sequence.horizon)
+        kept = {MAIN: max(sequence.reach, written)}
+        self._stores.histories.settle(sequence.history, work.grant, kept)
 
 
 def works_of(pending: PendingBatch) -> tuple[RowWork, ...]:
@@ -238,8 +254,10 @@ def _check(work: RowWork, row: PendingRow, decision: RowDecision) -> None:
         return
     if work.start != work.sequence.frontier:
         raise EngineFailure("a row was accepted before what was launched before it")
+    if work.stale:
+        raise EngineFailure("a row was accepted that ran on tokens nobody accepted")
     produced = len(row.token_ids)
     if not 1 <= decision.accepted <= produced:
         raise EngineFailure(f"{decision.accepted} tokens accepted of {produced}")
-    if decision.accepted < produced and not decision.terminal:
+    if decision.accepted < produced and not decision.terminal and work.verified is None:
         raise EngineFailure("a row that goes on accepts all it produced")
