@@ -1,6 +1,7 @@
 """Count the kernels of a round, plain and speculative (MTP), by name, without a GPU.
 
-Usage: TRITON_INTERPRET=1 python bench/count_kernels.py [--models 0.8b 9b] [--drafts 3] [--rows 1] [--drawn] [--list]
+Usage: TRITON_INTERPRET=1 python bench/count_kernels.py [--models 0.8b 9b] [--drafts 3] [--rows 1]
+       [--drawn] [--list]
 
 Bodies that a device would capture as graphs run in a model of the size's layers and heads, narrow
 elsewhere, with launches recorded and left out: what is launched depends on neither weights nor
@@ -38,7 +39,6 @@ from ninfer_qwen3_5.program.drafting import Drafting
 from ninfer_qwen3_5.program.layout import Numerics, own_cache
 from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal
 from ninfer_qwen3_5.program.queued.rounds import Part
-from ninfer_qwen3_5.program.queued.spec_rounds import Held
 from ninfer_spec_mtp.drafter import MtpDrafter
 
 NARROW = {"hidden": 128, "inner": 256}
@@ -148,7 +148,7 @@ def bodies(rehearsal: Rehearsal, drafts: int, rows: int, part: Part) -> dict[str
     spec = rehearsal._speculation
     assert spec is not None
     return {
-        "verify": counted(lambda: spec.run(rows, part, Held(drafts + 1))),
+        "verify": counted(lambda: spec.run(rows, part, spec.held(rows, drafts + 1))),
         "drafts": counted(lambda: spec.run_drafts(rows, drafts)),
         "fold": counted(lambda: spec.run_fold(rows)),
     }

@@ -82,7 +82,10 @@ class Ops:
 
     begin_round: rounds.BeginRound
     publish_round: rounds.PublishRound
+    resolve_rows: verifying.ResolveRows
     settle_drafts: verifying.SettleDrafts
+    keep_drafts: verifying.KeepDrafts
+    resolve_folds: verifying.ResolveFolds
 
     gather_units: transfers.GatherUnits
     scatter_units: transfers.ScatterUnits

@@ -82,7 +82,10 @@ OPS = Ops(
     draft_walk=drafting.draft_walk,
     begin_round=rounds.begin_round,
     publish_round=rounds.publish_round,
+    resolve_rows=verifying.resolve_rows,
     settle_drafts=verifying.settle_drafts,
+    keep_drafts=verifying.keep_drafts,
+    resolve_folds=verifying.resolve_folds,
     gather_units=transfers.gather_units,
     scatter_units=transfers.scatter_units,
 )

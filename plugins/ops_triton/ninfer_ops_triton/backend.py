@@ -22,6 +22,7 @@ from ninfer_ops_triton import (
     sampling,
     streams,
     transfers,
+    verifying,
 )
 from ninfer_ops_triton.prepare import prepare
 
@@ -40,6 +41,7 @@ SUBJECTS: tuple[Mapping[str, Callable[..., Any]], ...] = (
     sampling.OPS,
     streams.OPS,
     transfers.OPS,
+    verifying.OPS,
 )
 """The ``OPS`` of each module that implements some: op name to function."""
 

@@ -1,5 +1,4 @@
-"""The first and the last kernel of a captured round, and the one between verifying drafts and
-making the next; each is one program of one warp."""
+"""The first and the last kernel of a captured round; each is one program of one warp."""
 
 from __future__ import annotations
 
@@ -132,82 +131,6 @@ def publish(
     tl.debug_barrier()
     raise_flag(answer, round_number + 1, INTERPRET)
     tl.store(counter, round_number + 1)
-
-
-@triton.jit(do_not_specialize=["count", "width", "drafts"])
-def settle(
-    tokens,
-    broken,
-    ids,
-    starts,
-    live,
-    deltas,
-    remaining,
-    most,
-    answer_tokens,
-    answer_broken,
-    answer_accepted,
-    next_tokens,
-    last,
-    next_starts,
-    next_live,
-    positions,
-    count,
-    width,
-    drafts,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    INTERPRET: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """``count`` rows of ``width`` verified columns; ``drafts`` new ones in a BLOCK of one column
-    more, or each at a place of its own."""
-    lib.release_dependents(PDL)
-    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    mine = row < count
-    inside = mine[:, None] & (column < width)[None, :]
-    at = row[:, None] * width + column[None, :]
-    lib.await_inputs(PDL)
-    alive = tl.load(live + row, mine, other=0)
-    drawn = tl.load(tokens + at, inside, other=0)
-    bad = tl.load(broken + at, inside, other=0).to(tl.int32)
-    behind = mine[:, None] & (column + 1 < width)[None, :]
-    given = tl.load(ids + at + 1, behind, other=0)
-    tl.store(answer_tokens + at, drawn, inside)
-    tl.store(answer_broken + at, bad, inside)
-    worse = tl.load(broken + at + 1, behind, other=0).to(tl.int32)
-    lost = tl.sum(tl.where(column[None, :] == 0, bad, 0), 1)
-    same = behind & (drawn == given) & (column[None, :] + 1 < alive[:, None])
-    same = same & (worse + lost[:, None] == 0)
-    accepted = tl.min(tl.where(same, COLUMNS, column[None, :]), 1)
-    tl.store(answer_accepted + row, accepted, mine)
-    token = tl.sum(tl.where(column[None, :] == accepted[:, None], drawn, 0), 1)
-    tl.store(next_tokens + row, token, mine)
-    tl.store(last + row, (row * width + accepted).to(tl.int64), mine)
-
-    first = tl.load(starts + row, mine, other=0) + accepted + 1
-    delta = tl.load(deltas + row, mine, other=0)
-    wanted = tl.load(remaining + row, mine, other=0) - accepted - 2
-    wanted = tl.minimum(wanted, tl.load(most + row, mine, other=0))
-    wanted = tl.minimum(tl.maximum(wanted, 0), drafts)
-    if BLOCK:
-        tl.store(next_starts + row, first, mine)
-        tl.store(next_live + row, wanted + (wanted > 0).to(tl.int32), mine)
-        wide = drafts + 1
-        made = mine[:, None] & (column < wide)[None, :]
-        to = positions + row[:, None] * wide + column[None, :]
-        axis = count * wide
-    else:
-        made = mine[:, None] & (column < drafts)[None, :]
-        to = column[None, :] * count + row[:, None]
-        tl.store(next_starts + to, first[:, None] + column[None, :], made)
-        tl.store(next_live + to, (wanted[:, None] > column[None, :]).to(tl.int32), made)
-        to = positions + column[None, :] * (3 * count) + row[:, None]
-        axis = count
-    where = (first + delta)[:, None] + column[None, :]
-    for turn in tl.static_range(3):
-        tl.store(to + turn * axis, where, made)
 
 
 @triton.jit

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ninfer_core.ops.contracts.verifying import Behind as Behind
+from ninfer_core.ops.contracts.verifying import FoldRows, GivenRows
 from ninfer_qwen3_5.program.queued.ring import CHANGES
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ Change = tuple[int, int, int]
 """Execution row, index and page of a block table's entry."""
 
 
-class Behind(enum.IntEnum):
-    """What a row goes on from: what the host says; the token that a plain round in flight draws; or
-    whatever comes of a speculative one in flight."""
-
-    NOTHING = 0
-    PLAIN = 1
-    SPECULATIVE = 2
-
-
 @dataclass(frozen=True, slots=True)
 class RowWords:
     """One row: its waiting token and drafts, where it stands, and its budget. Behind a round in
@@ -50,37 +42,6 @@ class RowWords:
     most: int
     behind: Behind
     place: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpecRows:
-    """B rows on the device: ``ids`` i32[B * W], padded; i32[B]: ``starts``, ``live`` (rows to
-    verify), ``deltas``, ``slots``, ``lanes``, ``remaining`` (tokens that may still be produced),
-    ``most`` (drafts that are worth making), ``behind`` and ``places``, where among the hidden rows
-    that rounds keep its first one goes."""
-
-    ids: Tensor
-    starts: Tensor
-    live: Tensor
-    deltas: Tensor
-    slots: Tensor
-    lanes: Tensor
-    remaining: Tensor
-    most: Tensor
-    behind: Tensor
-    places: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class FoldRows:
-    """i32[B]: ``slots``, ``targets``, ``lanes``; ``counts`` of accepted rows and ``last``, the
-    place of the last of them among the hidden rows, both -1 where the device knows."""
-
-    slots: Tensor
-    targets: Tensor
-    lanes: Tensor
-    counts: Tensor
-    last: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +87,10 @@ class SpecInputs:
     def pinned_bytes(lanes: int, width: int) -> int:
         return PLACES * SpecInputs.bytes(lanes, width)
 
-    def rows(self, count: int, width: int) -> SpecRows:
+    def rows(self, count: int, width: int) -> GivenRows:
         whole, first = self._device["round"], self._pitch * self.width
         columns = [whole[first + place * self._pitch :][:count] for place in range(_SCALARS)]
-        return SpecRows(whole[: count * width], *columns)
+        return GivenRows(whole[: count * width], *columns)
 
     def changes(self) -> tuple[Tensor, Tensor, Tensor]:
         """Execution rows, indices and pages of block table entries, i32[CHANGES]; those behind the
