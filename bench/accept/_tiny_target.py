@@ -18,7 +18,6 @@ from ninfer_core.contract.draft_costs import DraftCosts
 from ninfer_core.contract.instance import Budget
 from ninfer_core.contract.speculation import (
     DraftBackend,
-    DraftPhase,
     Proposal,
     TargetFeatures,
     TargetParts,
@@ -149,7 +148,6 @@ class TinyTarget:
 class TableDrafter:
     """Drafts the likeliest follower of the token before. See ``DraftBackend``."""
 
-    phase = DraftPhase.AFTER_ACCEPT
     component = "table"
     caches = ()
     max_drafts = 8

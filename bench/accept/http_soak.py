@@ -29,7 +29,6 @@ from _setting import print_report
 PLACES, WAITING = 4, 16
 SETTLED_AFTER = 60.0
 TOLERANCE = 0.02
-STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 QUESTIONS = ("What is 17 + 25?", "Sort: 9, 2, 5", "Reverse: a, b, c, d", "Copy: 4, 7, 1, 8")
 START = (
     *("--max-concurrency", str(PLACES), "--max-pending-requests", str(WAITING)),

@@ -12,7 +12,6 @@ a sequence does the same to its drafter, without asking it.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,13 +58,6 @@ class CacheShape:
 
     kv_heads: int
     head_size: int
-
-
-class DraftPhase(enum.Enum):
-    """Whether drafts are made before the target runs, or after it accepted the round before."""
-
-    BEFORE_TARGET = "before_target"
-    AFTER_ACCEPT = "after_accept"
 
 
 class DraftPlace(Protocol):
@@ -175,9 +167,6 @@ class Proposal:
 
 class DraftBackend(Protocol):
     """One drafter beside one target."""
-
-    @property
-    def phase(self) -> DraftPhase: ...
 
     @property
     def component(self) -> str:

@@ -24,18 +24,17 @@ from ninfer_core.contract.single_use import SingleUse
 
 
 class UnitKind(enum.Enum):
-    """What one execution does. DECODE covers verify rounds; NORMALISE settles drafter state.
+    """What one execution does; DECODE covers verify rounds.
+
     Counted in every round: members are single, so that their identity is a hash that costs
     nothing."""
 
     __hash__ = object.__hash__
 
-    ENCODE = "encode"
     PREFILL = "prefill"
     REPLAY = "replay"
     DECODE = "decode"
     CONTROL = "control"
-    NORMALISE = "normalise"
 
 
 @dataclass(frozen=True, slots=True)

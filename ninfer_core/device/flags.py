@@ -132,21 +132,6 @@ def _sleep(expected: float) -> float:
     return max(SLEEP_SHARE * expected - SLEEP_MARGIN, expected - LONG_SLEEP_MARGIN)
 
 
-def wait_flag(
-    flag: Tensor,
-    value: int,
-    expected_seconds: float,
-    *,
-    check: Callable[[], object] | None = None,
-    what: str = "a round",
-    deadline_seconds: float = DEADLINE,
-) -> None:
-    """:meth:`Flag.wait` for a tensor that is waited on once; keep a Flag for one that recurs."""
-    Flag(flag).wait(
-        value, expected_seconds, check=check, what=what, deadline_seconds=deadline_seconds
-    )
-
-
 def set_timer_slack(nanoseconds: int = 1) -> bool:
     """Let the calling thread's sleeps end on time: Linux lets them run over by 50 us otherwise.
 

@@ -61,10 +61,6 @@ class UnitPool:
         """Bytes of one unit over all planes and ranks: the size of its host copy."""
         return sum(plane.unit_bytes for plane in self.planes)
 
-    def rank_bytes(self, rank: int) -> int:
-        """Bytes of one unit on one rank."""
-        return sum(plane.unit_bytes for plane in self.planes if plane.rank == rank)
-
     def reserve(self, count: int) -> PoolShortfall | None:
         """Promise ``count`` units, or none of them."""
         if count < 0:

@@ -20,7 +20,9 @@ def made(ninfer, checkpoint, tmp_path):
 
 def test_convert_writes_the_weights_and_says_so(ninfer, checkpoint, tmp_path):
     out = tmp_path / "out.ninfer"
-    done = ninfer("convert", str(checkpoint), "-o", str(out), "--name", "Small", "--recipe", "fp32")
+    done = ninfer(
+        "convert", str(checkpoint), "-o", str(out), "--name", "Small", "--weights", "fp32"
+    )
     assert done.code == 0
     assert f"{out}: Small, Tiny, recipe fp32, text; 1 tensors" in done.out
     with open_artifact(out) as artifact:
@@ -39,11 +41,11 @@ def test_convert_as_json(ninfer, checkpoint, tmp_path):
 
 def test_convert_replaces_only_when_told(ninfer, checkpoint, made):
     before = made.read_bytes()
-    again = ninfer("convert", str(checkpoint), "-o", str(made), "--recipe", "fp32")
+    again = ninfer("convert", str(checkpoint), "-o", str(made), "--weights", "fp32")
     assert again.code == 2
     assert "already exists" in again.err
     assert made.read_bytes() == before
-    forced = ninfer("convert", str(checkpoint), "-o", str(made), "--recipe", "fp32", "--force")
+    forced = ninfer("convert", str(checkpoint), "-o", str(made), "--weights", "fp32", "--force")
     assert forced.code == 0
     assert made.read_bytes() != before
 
@@ -51,8 +53,9 @@ def test_convert_replaces_only_when_told(ninfer, checkpoint, made):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--recipe", "int3"], "int3"),
-        (["--components", "text,ears"], "ears"),
+        (["--weights", "int3"], "--weights: 'int3'"),
+        (["--head", "int3"], "--head: 'int3'"),
+        (["--components", "text,ears"], "--components: 'ears'"),
     ],
 )
 def test_convert_names_what_it_does_not_know(ninfer, checkpoint, tmp_path, flags, said):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ninfer_core.device.errors import DeviceError, DeviceLost, DeviceTimeout
-from ninfer_core.device.flags import Flag, set_timer_slack, wait_flag
+from ninfer_core.device.flags import Flag, set_timer_slack
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def test_a_flag_that_is_set_is_not_waited_for(word):
     def never():
         raise AssertionError("checked")
 
-    wait_flag(word, 0, 3600.0, check=never, deadline_seconds=0.0)
+    Flag(word).wait(0, 3600.0, check=never, deadline_seconds=0.0)
 
 
 @pytest.mark.parametrize("expected", [0.0, 1e-4, 0.02, 0.03])
 def test_it_returns_when_the_value_is_there_and_not_before(word, expected):
     setter = set_later(word, 2, 0.02)
-    wait_flag(word, 2, expected, what="round 9")
+    Flag(word).wait(2, expected, what="round 9")
     assert word.item() == 2
     setter.join()
 
@@ -55,7 +55,7 @@ def test_it_returns_when_the_value_is_there_and_not_before(word, expected):
 def test_another_value_is_not_the_awaited_one(word):
     word.fill_(1)
     with pytest.raises(DeviceTimeout, match=r"round 9 did not end .* its flag is 1, not 2"):
-        wait_flag(word, 2, 0.0, what="round 9", deadline_seconds=0.01)
+        Flag(word).wait(2, 0.0, what="round 9", deadline_seconds=0.01)
 
 
 def test_a_long_sleep_is_followed_by_one_rehearsal(word):
@@ -90,7 +90,7 @@ def test_a_sleep_past_the_end_is_known(word):
 @pytest.mark.parametrize("expected", [0.0, 3600.0])
 def test_a_deadline_ends_the_wait_however_long_it_was_to_take(word, expected):
     with pytest.raises(DeviceTimeout, match=r"within 0.02 s") as error:
-        wait_flag(word, 1, expected, deadline_seconds=0.02)
+        Flag(word).wait(1, expected, deadline_seconds=0.02)
     assert error.value.exit_code == 1
 
 
@@ -104,7 +104,7 @@ def test_a_lost_device_is_noticed_while_waiting(word, expected):
             raise DeviceLost("cuda:0 was lost")
 
     with pytest.raises(DeviceLost):
-        wait_flag(word, 1, expected, check=check, deadline_seconds=30.0)
+        Flag(word).wait(1, expected, check=check, deadline_seconds=30.0)
     assert len(looks) == 3
 
 

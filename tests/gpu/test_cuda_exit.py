@@ -21,7 +21,7 @@ import torch
 from ninfer_core.device.base import LaneRole
 from ninfer_core.device.cuda.open import open_device
 from ninfer_core.device.errors import DeviceError, DeviceLost
-from ninfer_core.device.flags import wait_flag
+from ninfer_core.device.flags import Flag
 
 device = open_device(0)
 lane = device.lane(LaneRole.COMPUTE)
@@ -66,7 +66,7 @@ USES = {
     "lane.record().wait()": "recording on compute|waiting for an event",
     "while not lane.query(): pass": "asking compute",
     "for _ in range(100_000): graph.replay()": "replaying a graph",
-    "wait_flag(word, 1, 0.0, check=lane.query, deadline_seconds=20)": "asking compute",
+    "Flag(word).wait(1, 0.0, check=lane.query, deadline_seconds=20)": "asking compute",
 }
 
 REFUSED = """

@@ -13,7 +13,7 @@ def test_capacity_is_the_minimum_over_ranks_and_planes():
     planes = [Plane("k", 0, 9, 256), Plane("v", 0, 7, 128), Plane("kv", 1, 8, 384)]
     pool = UnitPool("main", planes)
     assert (pool.capacity, pool.available) == (7, 7)
-    assert (pool.rank_bytes(0), pool.rank_bytes(1), pool.unit_bytes) == (384, 384, 768)
+    assert pool.unit_bytes == 768
 
 
 def test_a_pool_without_planes_is_refused():

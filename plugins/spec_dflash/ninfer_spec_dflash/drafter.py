@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ninfer_core.contract.speculation import (
     CacheShape,
-    DraftPhase,
     DraftPlace,
     Proposal,
     TargetFeatures,
@@ -40,7 +39,6 @@ NEVER = torch.finfo(torch.float32).min
 class DFlashDrafter:
     """See :class:`ninfer_core.contract.speculation.DraftBackend`."""
 
-    phase = DraftPhase.AFTER_ACCEPT
     block = True
 
     def __init__(self, config: DFlashConfig) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ninfer_core.contract.speculation import (
     CacheShape,
-    DraftPhase,
     DraftPlace,
     Proposal,
     TargetFeatures,
@@ -33,7 +32,6 @@ _USE = "mtp_input"
 class MtpDrafter:
     """See :class:`ninfer_core.contract.speculation.DraftBackend`."""
 
-    phase = DraftPhase.AFTER_ACCEPT
     component = "mtp"
     block = False
     max_drafts = MOST_DRAFTS

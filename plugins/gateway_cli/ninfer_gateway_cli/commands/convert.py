@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "How matrices are stored: bf16, fp32, fp8_e4m3fn_row_bf16 (fp8) or q4_g64_fp16 (q4)."
 _HEAD = "How embedding and head are stored; default: as the matrices, fp8 with q4."
+_FLAGS = {"recipe:": "--weights:", "head:": "--head:", "components:": "--components:"}
+"""How an error begins that names an option by what the converter calls its value."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -26,9 +28,7 @@ def convert(
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="OUT", help="The .ninfer file to write.")
     ],
-    recipe: Annotated[
-        str, typer.Option("--weights", "--recipe", metavar="FORMAT", help=_WEIGHTS)
-    ] = "bf16",
+    recipe: Annotated[str, typer.Option("--weights", metavar="FORMAT", help=_WEIGHTS)] = "bf16",
     head: Annotated[str | None, typer.Option(metavar="FORMAT", help=_HEAD)] = None,
     components: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def convert(
     debug: DebugOption = False,
 ) -> None:
     """Convert a Hugging Face directory to a .ninfer file; a failure leaves no file behind."""
-    with reported(debug=debug, as_json=as_json):
+    with reported(debug=debug, as_json=as_json, flags=_FLAGS):
         from ninfer_core.artifact.convert import ConvertOptions
         from ninfer_core.artifact.convert import convert as convert_checkpoint
         from ninfer_core.conversion import converters, draft_converters, weight_formats
