@@ -39,6 +39,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="demo", help="soak: MODEL")
     parser.add_argument("--geometry", nargs="+", default=["0.8b"], help="speed: sizes")
     parser.add_argument("--weights", nargs="+", default=["bf16"], help="speed: formats")
+    parser.add_argument(
+        "--activations", nargs="+", default=[], choices=["auto", "a16"],
+        help="speed: also prompts of one chunk each, once with each of these",
+    )  # fmt: skip
     parser.add_argument("--batch", default="1,4,8", help="speed: requests at once")
     return parser.parse_args()
 

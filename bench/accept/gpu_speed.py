@@ -32,7 +32,11 @@ TINY = ["demo", "--prompt", "16", "--rounds", "4", "--batch", "1"]
 
 def steps(stage: Stage, asked: argparse.Namespace) -> None:
     if asked.tiny:
-        stage.run("demo", partial(bench, [*TINY, "--device", asked.device], 120))
+        tiny = [*TINY, "--device", asked.device]
+        stage.run("demo", partial(bench, tiny, 120))
+        for activations in asked.activations:
+            run = partial(bench, [*tiny, "--activations", activations], 120)
+            stage.run(f"demo, activations {activations}", run)
         return
     for geometry in asked.geometry:
         for weights in asked.weights:
@@ -43,6 +47,9 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
             stage.run(f"decode, {name}", run)
             if weights == "bf16":
                 stage.run(f"long prompts, {name}", partial(long_prompts, options, name, short))
+            for activations in asked.activations:
+                run = partial(prompts, [*options, "--activations", activations])
+                stage.run(f"prompts, {name}, activations {activations}", run)
 
 
 def decode(options: list[str], name: str, short: dict[str, float]) -> Facts:
@@ -74,6 +81,17 @@ def long_prompts(options: list[str], name: str, short: dict[str, float]) -> Fact
         facts["passed"] &= facts["prefill"] >= FLOORS.get(name, {}).get("prefill", 0.0)
         if short:
             facts["passed"] &= facts["share far"] >= short["share"] - FURTHER
+    return facts
+
+
+def prompts(options: list[str]) -> Facts:
+    """Prompts of 512, 1,024 and 8,192 tokens, each one chunk; only told."""
+    lengths = f"512,1024,{LONG}"
+    chosen = ["--prompt", lengths, "--prefill-chunk", str(LONG), "--new", "8", "--rounds", "4"]
+    facts = bench([*options, *chosen], 300)
+    for run in facts["measured"]["runs"] if facts["passed"] else ():
+        facts[f"prefill {run['prompt_tokens']}"] = run["prefill_tokens_per_second"]
+        facts[f"ttft {run['prompt_tokens']}"] = run["ttft_ms"]["p50"]
     return facts
 
 
