@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from harness import Operands
 
-from ninfer_core.ops.contracts.values import Candidates, KvCache, PagedRows
-from ninfer_core.ops.contracts.verifying import VerifiedRows, VerifyAnswer
-from ninfer_ops_triton import attention, drafting, kv, rounds
+from ninfer_core.ops.contracts.values import Candidates, KvCache, PagedRows, TokenCounts
+from ninfer_core.ops.contracts.verifying import FoldRows, GivenRows, SettledRows, VerifyAnswer
+from ninfer_ops_triton import attention, drafting, kv, verifying
 
 META = Operands(device="meta")
 PAGES = 4096
@@ -58,13 +58,30 @@ def selected(sequences: int, steps: int, vocabulary: int, rank: int) -> None:
     drafting.draft_walk(Candidates(found.ids, found.values), hidden, anchors, *tables)
 
 
-def settled(count: int, width: int, block: bool) -> None:
-    rows = count * width
-    tokens, broken = META.empty(rows, dtype=I32), META.empty(rows, dtype=torch.bool)
-    columns = [META.empty(count, dtype=I32) for _ in range(5)]
-    given = VerifiedRows(META.empty(rows, dtype=I32), *columns)
-    answer = VerifyAnswer(*(META.empty(size, dtype=I32) for size in (rows, rows, count)))
-    rounds.settle_drafts(tokens, broken, given, answer, width - 1, block)
+def verified(count: int, width: int, block: bool) -> None:
+    """All that stands around a round that verifies drafts."""
+    drafts, rows = width - 1, count * width
+
+    def ints(*shape: int, dtype: torch.dtype = I32) -> torch.Tensor:
+        return META.empty(*shape, dtype=dtype)
+
+    kept, counts = ints(8, 6 + drafts), TokenCounts(ints(8, 248_320), ints(8, 248_320))
+    given = GivenRows(ints(rows), *[ints(count) for _ in range(9)])
+    own = verifying.resolve_rows(given, kept, ints(8))
+    answer = VerifyAnswer(ints(rows), ints(rows), ints(count))
+    places, wide = (1, drafts + 1) if block else (drafts, 1)
+    several = [ints(places, count) for _ in range(3)]
+    settled = SettledRows(
+        ints(count), ints(count, dtype=I64), *several, ints(3, places, count * wide)
+    )
+    broken = META.empty(rows, dtype=torch.bool)
+    for counted in (None, counts):
+        verifying.settle_drafts(ints(rows), broken, own, answer, settled, kept, block, counted)
+    verifying.keep_drafts(ints(count, drafts), settled, kept, ints(count, drafts), block)
+    hidden = META.empty(64, 4096, dtype=BF16)
+    folded = FoldRows(*[ints(count) for _ in range(5)])
+    verifying.resolve_folds(folded, kept, hidden, hidden)
+    verifying.resolve_folds(folded, kept, None, None)
 
 
 LAUNCHES: dict[str, Callable[[], None]] = {
@@ -72,8 +89,9 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "convolved.out": partial(convolved, 2560, 1),
     "selected": partial(selected, 8, 15, 248_320, 256),
     "selected.one": partial(selected, 1, 7, 248_320, 256),
-    "settled": partial(settled, 8, 4, False),
-    "settled.block": partial(settled, 8, 16, True),
+    "verified": partial(verified, 8, 4, False),
+    "verified.one": partial(verified, 1, 4, False),
+    "verified.block": partial(verified, 8, 16, True),
     "selected.demo": partial(selected, 1, 7, 512, 32),
 }
 for form in ELEMENTS:
