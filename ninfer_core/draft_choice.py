@@ -13,6 +13,7 @@ from ninfer_core.plugins import PluginHost
 
 if TYPE_CHECKING:
     from ninfer_core.artifact import Artifact
+    from ninfer_core.artifact.convert import ComponentSpec, ParameterSpec
     from ninfer_core.contract.speculation import DraftBackend
 
 
@@ -78,8 +79,7 @@ def open_draft_backend(
     """The backend of ``entry``, unbound. Raises PluginError, UsageError for a target it refuses."""
     if entry is None:
         return None
-    configs = {name: artifact.component(name).config for name in artifact.component_names}
-    facts = target_facts(artifact.architecture or "", configs)
+    facts = _facts(artifact)
     verdict = entry.accepts(facts)
     if not verdict.ok:
         raise UsageError(
@@ -88,6 +88,27 @@ def open_draft_backend(
         )
     backend: DraftBackend = host.load(DRAFT_BACKENDS, entry.name)(facts)
     return backend
+
+
+def draft_parameters(
+    host: PluginHost,
+    entry: DraftBackendEntry | None,
+    backend: DraftBackend | None,
+    artifact: Artifact,
+) -> tuple[ParameterSpec, ...]:
+    """What the component of ``backend`` consists of, as ``entry`` tells the converter; nothing
+    where it tells nothing. Raises ArtifactError for a configuration that it refuses."""
+    if entry is None or backend is None or not entry.describe:
+        return ()
+    describe = host.load(DRAFT_BACKENDS, entry.name, "describe")
+    config = artifact.component(backend.component).config
+    described: ComponentSpec = describe(config, _facts(artifact))
+    return described.parameters
+
+
+def _facts(artifact: Artifact) -> TargetFacts:
+    configs = {name: artifact.component(name).config for name in artifact.component_names}
+    return target_facts(artifact.architecture or "", configs)
 
 
 def target_facts(architecture: str, components: Mapping[str, Mapping[str, Any]]) -> TargetFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,12 @@ from ninfer_core.contract.engine import DeviceUse, EngineOptions
 from ninfer_core.contract.frontend import Frontend
 from ninfer_core.contract.instance import Budget, BuildRequest, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
-from ninfer_core.draft_choice import draft_entry, features_of, open_draft_backend
+from ninfer_core.draft_choice import (
+    draft_entry,
+    draft_parameters,
+    features_of,
+    open_draft_backend,
+)
 from ninfer_core.draft_report import draft_details
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
@@ -149,6 +155,7 @@ def _build(
         prepare_ops=selection.prepare,
         features=features_of(options, drafter, backend),
         draft_backend=backend,
+        draft_parameters=partial(draft_parameters, host, drafter, backend, artifact),
         purpose=options.purpose,
         budget=budget,
         grammar_backend=grammar_backend(host, options.grammar_backend),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +13,7 @@ from ninfer_core.contract.program import Program, ScoringProgram
 
 if TYPE_CHECKING:
     from ninfer_core.artifact import Artifact
+    from ninfer_core.artifact.convert import ParameterSpec
     from ninfer_core.contract.speculation import DraftBackend
     from ninfer_core.device.base import Device
 
@@ -55,9 +56,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """Everything a builder may use. ``ops`` is the frozen table of chosen op callables;
-    ``prepare_ops`` makes ready what a rehearsal would call (``ninfer_core.ops.backend.Prepare``),
-    None where a first call sets up nothing."""
+    """Everything a builder may use. ``draft_parameters`` tells what the draft backend's component
+    consists of, as its entry describes it; nothing where no entry does. ``ops`` is the frozen table
+    of chosen op callables; ``prepare_ops`` makes ready what a rehearsal would call
+    (``ninfer_core.ops.backend.Prepare``), None where a first call sets up nothing."""
 
     artifact: Artifact
     devices: tuple[Device, ...]
@@ -67,6 +69,7 @@ class BuildRequest:
     budget: Budget
     prepare_ops: Callable[[Callable[[], None]], None] | None = None
     draft_backend: DraftBackend | None = None
+    draft_parameters: Callable[[], Sequence[ParameterSpec]] = tuple
     media_encoder: Any | None = None
     grammar_backend: GrammarBackend | None = None
     frontend_options: Mapping[str, Any] = field(default_factory=dict)

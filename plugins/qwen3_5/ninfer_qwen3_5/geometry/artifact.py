@@ -28,6 +28,7 @@ from ninfer_core.errors import UsageError
 from ninfer_core.version import __version__
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.frontend.resources import COMPONENT, TEMPLATE, TOKENIZER
+from ninfer_qwen3_5.geometry.drafters import drafters_of
 from ninfer_qwen3_5.geometry.table import SIZES, TOKENS, config_of
 from ninfer_qwen3_5.geometry.vocabulary import TEMPLATE as TEMPLATE_TEXT
 from ninfer_qwen3_5.geometry.vocabulary import tokenizer_json
@@ -57,19 +58,26 @@ def resolve(argument: str) -> Path:
         )
     geometry = Geometry(RECIPES.get(weights or "bf16").name)
     name, config = f"geometry-{size_name}-{geometry.recipe}", config_of(size)
-    key = json.dumps([__version__, config, asdict(geometry), TOKENS])
+    drafters = drafters_of(size_name)
+    key = json.dumps([__version__, config, asdict(geometry), TOKENS, drafters])
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     path = cache_directory() / "geometry" / f"{name}-{digest}.ninfer"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_geometry(path, name, config, geometry, TOKENS)
+        write_geometry(path, name, config, geometry, TOKENS, drafters)
     return path
 
 
 def write_geometry(
-    path: Path, name: str, config: Mapping[str, Any], geometry: Geometry, tokens: int
+    path: Path,
+    name: str,
+    config: Mapping[str, Any],
+    geometry: Geometry,
+    tokens: int,
+    drafters: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write the artifact of any configuration; ``tokens`` ids can be given and answered.
+    ``drafters`` are configurations of drafters by component, whose weights are random too.
 
     Raises ArtifactError for a bad configuration, UsageError for a vocabulary that does not fit it.
     """
@@ -84,7 +92,10 @@ def write_geometry(
     }
     draft = ArtifactDraft(
         name=name,
-        components=(Component(COMPONENT, config, None, {key: key for key in resources}),),
+        components=(
+            Component(COMPONENT, config, None, {key: key for key in resources}),
+            *(Component(name, own, COMPONENT, {}) for name, own in (drafters or {}).items()),
+        ),
         objects=tuple(ResourceDraft(key, len(data)) for key, data in resources.items()),
         bindings=(),
         uses=(),

@@ -10,13 +10,14 @@ from ninfer_core.artifact import ActivationPolicy, WeightFormat, builtin_registr
 from ninfer_core.artifact.convert import RECIPES, ParameterRole, ParameterSpec
 from ninfer_core.artifact.convert.recipe import RecipeBuilder, Storage
 from ninfer_core.artifact.encoded import WEIGHT
+from ninfer_core.artifact.validate import component_of
 from ninfer_core.errors import UsageError
 from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.convert.parameters import mtp_parameters, text_parameters
 from ninfer_qwen3_5.geometry.artifact import Geometry
 from ninfer_qwen3_5.geometry.fill import fill
-from ninfer_qwen3_5.load.device_residence import padded, vector_bytes
+from ninfer_qwen3_5.load.device_residence import TABLES, padded, vector_bytes
 from ninfer_qwen3_5.load.source import Shapes
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ PlaneShapes = dict[str, tuple[tuple[int, ...], "torch.dtype"]]
 
 class GeometrySource:
     """Fills planes that ``take`` hands out, on ``device``; equal seeds give equal weights on one
-    kind of device. Small parameters lie where trained ones do (contract: ``ParameterSource``)."""
+    kind of device. Small parameters lie where trained ones do (contract: ``ParameterSource``).
+    ``drafter`` are the parameters of a component that this plug-in knows nothing of."""
 
     def __init__(
         self,
@@ -40,11 +42,13 @@ class GeometrySource:
         take: Take,
         device: torch.device,
         components: Sequence[str] = ("text",),
+        drafter: Sequence[ParameterSpec] = (),
     ) -> None:
         import torch
 
-        self._formats = stored_formats(config, geometry, components)
-        self._policies = policies(config, geometry, components)
+        self._formats = stored_formats(config, geometry, components, drafter)
+        self._policies = policies(config, geometry, components, drafter)
+        self._plain = {parameter.name for parameter in drafter}
         self._take = take
         self._matrices = torch.Generator(device).manual_seed(geometry.seed)
         self._vectors = torch.Generator().manual_seed(geometry.seed)
@@ -69,6 +73,8 @@ class GeometrySource:
         import torch
 
         noise = torch.randn(shape, generator=self._vectors)
+        if name in self._plain:
+            return _plain_vector(0.1 * noise)
         if name.endswith("A_log"):
             return torch.empty(shape).uniform_(1.0, 16.0, generator=self._vectors).log_()
         if name.endswith("dt_bias"):
@@ -81,10 +87,13 @@ class GeometrySource:
 
 
 def stored_formats(
-    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
+    config: TextConfig,
+    geometry: Geometry,
+    components: Sequence[str] = ("text",),
+    drafter: Sequence[ParameterSpec] = (),
 ) -> Mapping[str, tuple[WeightFormat, str]]:
     """Format and layout that the recipe gives each matrix and table of the components, by name."""
-    parameters = _parameters(config, components)
+    parameters = _parameters(config, components, drafter)
     builder = _recipe(geometry, parameters)
     known = builtin_registry()
 
@@ -99,19 +108,25 @@ def stored_formats(
 
 
 def policies(
-    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
+    config: TextConfig,
+    geometry: Geometry,
+    components: Sequence[str] = ("text",),
+    drafter: Sequence[ParameterSpec] = (),
 ) -> Mapping[tuple[str, str], ActivationPolicy]:
     """What the recipe permits each use, by parameter and input."""
-    uses = _recipe(geometry, _parameters(config, components)).uses
+    uses = _recipe(geometry, _parameters(config, components, drafter)).uses
     return {key: use.activation for key, use in uses.items()}
 
 
 def geometry_bytes(
-    config: TextConfig, geometry: Geometry, components: Sequence[str] = ("text",)
+    config: TextConfig,
+    geometry: Geometry,
+    components: Sequence[str] = ("text",),
+    drafter: Sequence[ParameterSpec] = (),
 ) -> int:
     """What the parameters need in an arena, by formula."""
-    formats = stored_formats(config, geometry, components)
-    parameters = _parameters(config, components)
+    formats = stored_formats(config, geometry, components, drafter)
+    parameters = _parameters(config, components, drafter)
     planes = (
         math.prod(shape) * dtype.itemsize
         for parameter in parameters
@@ -121,9 +136,10 @@ def geometry_bytes(
     beside = (
         4 * math.prod(p.shape)
         for p in parameters
-        if len(p.shape) == 1 and not p.name.startswith("text.")
+        if p.name not in formats and not p.name.startswith("text.")
     )
-    return sum(map(padded, (*planes, *beside))) + vector_bytes(config)
+    tables = TABLES * bool(drafter)
+    return sum(map(padded, (*planes, *beside))) + vector_bytes(config) + tables
 
 
 def _recipe(geometry: Geometry, parameters: Sequence[ParameterSpec]) -> RecipeBuilder:
@@ -133,14 +149,18 @@ def _recipe(geometry: Geometry, parameters: Sequence[ParameterSpec]) -> RecipeBu
     return builder
 
 
-def _parameters(config: TextConfig, components: Sequence[str]) -> tuple[ParameterSpec, ...]:
+def _parameters(
+    config: TextConfig, components: Sequence[str], drafter: Sequence[ParameterSpec]
+) -> tuple[ParameterSpec, ...]:
     known = {"text": text_parameters, "mtp": mtp_parameters}
-    unknown = [name for name in components if name not in known]
+    described = {component_of(parameter.name) for parameter in drafter}
+    unknown = [name for name in components if name not in known and name not in described]
     if unknown:
         raise UsageError(
             f"a geometry has no component {unknown[0]!r}", hint="give a converted checkpoint"
         )
-    return tuple(p for name in components for p in known[name](config))
+    own = tuple(p for name in components if name in known for p in known[name](config))
+    return (*own, *drafter)
 
 
 def plane_shapes(stored: tuple[WeightFormat, str], rows: int, columns: int) -> PlaneShapes:
@@ -158,6 +178,15 @@ def plane_shapes(stored: tuple[WeightFormat, str], rows: int, columns: int) -> P
 
 def _is_matrix(role: ParameterRole, shape: tuple[int, ...]) -> bool:
     return role is not ParameterRole.VECTOR and len(shape) == 2
+
+
+def _plain_vector(noise: Tensor) -> Tensor:
+    """A drafter's scales multiply by ``w``, so lie about 1; its convolutions [side, tap, H] take
+    about the row itself."""
+    if noise.dim() == 1:
+        return 1.0 + noise
+    noise[:, 0] += 1.0
+    return noise
 
 
 def _inverse_softplus(values: Tensor) -> Tensor:

@@ -31,17 +31,23 @@ class Weights:
         self._geometry = read_geometry(request.artifact)
         self._drafts = None if request.draft_backend is None else request.draft_backend.component
         components = ("text",) if self._drafts is None else ("text", self._drafts)
+        described = () if self._geometry is None else request.draft_parameters()
         size = (
             resident_bytes(request.artifact, config, components)
             if self._geometry is None
-            else geometry_bytes(config, self._geometry, components)
+            else geometry_bytes(config, self._geometry, components, described)
         )
         on_cpu = device.facts.kind == "cpu"
         self._residence: Residence = HOST if on_cpu else DeviceResidence(device, size)
         self._random: GeometrySource | None = None
         if self._geometry is not None:
             self._random = GeometrySource(
-                config, self._geometry, self._residence.take, device.torch_device, components
+                config,
+                self._geometry,
+                self._residence.take,
+                device.torch_device,
+                components,
+                described,
             )
 
     def text(self) -> TextParameters:
@@ -59,7 +65,8 @@ class Weights:
         source = self._random or ArtifactSource(request.artifact, backend.component)
         loader = TextLoader(source, self._config, request.ops, self._residence)
         name = backend.component
-        config = {} if self._random else request.artifact.component(name).config
+        known = name in request.artifact.component_names
+        config = request.artifact.component(name).config if known else {}
         backend.bind(LentParts(model, loader, name, config))
         if isinstance(source, ArtifactSource):
             source.finish()
