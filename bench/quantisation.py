@@ -3,9 +3,10 @@
 Usage: python bench/quantisation.py [--cases 6] [-o FILE]
 
 Every weight is rounded by a format's encoder and decoder and put back into the transformers model,
-so that products stay in fp32 and the weights alone differ. Prompts are held-out cases of each
-family; mean and largest KL divergence, and how often the likeliest token is the same, are over all
-their positions. Prints one JSON object.
+so that products stay in fp32 and the weights alone differ; where activations are rounded too, it is
+as long chunks of prompts are (E4M3, a scale for each row), at every position. Prompts are held-out
+cases of each family; mean and largest KL divergence, and how often the likeliest token is the same,
+are over all their positions. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,27 @@ from ninfer_demo_model.tasks import FAMILIES, draw
 from ninfer_qwen3_5.frontend import open_frontend
 
 GATES = ("in_proj_a.weight", "in_proj_b.weight")
-VARIANTS: dict[str, tuple[WeightFormat, WeightFormat | None, tuple[str, ...]]] = {
-    "fp8": (FP8_ROW, FP8_ROW, ()),
-    "q4, head bf16": (Q4_GROUPS, None, ()),
-    "q4": (Q4_GROUPS, FP8_ROW, ()),
-    "q4, gates exact": (Q4_GROUPS, FP8_ROW, GATES),
-    "q4, head q4": (Q4_GROUPS, Q4_GROUPS, ()),
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Formats of the matrices and of the tied table, names that stay as they are, and whether what
+    matrices multiply is rounded too."""
+
+    matrices: WeightFormat | None = None
+    table: WeightFormat | None = None
+    kept: tuple[str, ...] = ()
+    activations: bool = False
+
+
+VARIANTS = {
+    "fp8": Variant(FP8_ROW, FP8_ROW),
+    "fp8, activations too": Variant(FP8_ROW, FP8_ROW, activations=True),
+    "q4, head bf16": Variant(Q4_GROUPS),
+    "q4": Variant(Q4_GROUPS, FP8_ROW),
+    "q4, gates exact": Variant(Q4_GROUPS, FP8_ROW, GATES),
+    "q4, head q4": Variant(Q4_GROUPS, Q4_GROUPS),
 }
-"""By name: format of the matrices, format of the tied table, names that stay as they are."""
 
 
 def prompts(cases: int) -> list[list[int]]:
@@ -64,20 +79,25 @@ def rounded(weight_format: WeightFormat, values: torch.Tensor) -> torch.Tensor:
     return weight_format.decode(memoryview(storage), shape, layout, (0, shape[0]))
 
 
-def model(
-    matrices: WeightFormat | None = None,
-    table: WeightFormat | None = None,
-    kept: tuple[str, ...] = (),
-) -> Any:
+def rounded_rows(x: torch.Tensor) -> torch.Tensor:
+    """Each row as E4M3 codes and a scale hold it."""
+    scale = (x.abs().amax(-1, keepdim=True) / 448).clamp_min(torch.finfo(x.dtype).tiny)
+    return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).to(x.dtype) * scale
+
+
+def model(variant: Variant) -> Any:
     from transformers import Qwen3_5ForCausalLM
 
     made = Qwen3_5ForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
     for name, parameter in made.named_parameters():
         is_table = "embed_tokens" in name
-        form = table if is_table else matrices
-        if form is None or parameter.dim() != 2 or name.endswith(kept or ("-",)):
+        form = variant.table if is_table else variant.matrices
+        if form is None or parameter.dim() != 2 or name.endswith(variant.kept or ("-",)):
             continue
         parameter.data = rounded(form, parameter.data)
+    for name, module in made.named_modules() if variant.activations else ():
+        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+            module.register_forward_pre_hook(lambda _, given: (rounded_rows(given[0]),))
     return made
 
 
@@ -103,8 +123,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     asked = prompts(args.cases)
-    base = laws(model(), asked)
-    found = {name: compare(base, laws(model(*kind), asked)) for name, kind in VARIANTS.items()}
+    base = laws(model(Variant()), asked)
+    found = {name: compare(base, laws(model(kind), asked)) for name, kind in VARIANTS.items()}
     report = {
         "bench": "quantisation", "prompts": len(asked), "positions": len(base),
         "variants": found, "conditions": conditions(),
