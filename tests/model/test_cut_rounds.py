@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ninfer_core.contract.errors import EngineFailure
+from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision
@@ -156,3 +157,56 @@ def test_pages_of_a_round_in_flight_stay_its_own(build_case, backend) -> None:
     assert early
     assert pages() == -(-record.frontier // PAGE_TOKENS)
     program.close()
+
+
+class Anything:
+    """A constraint that allows every token."""
+
+    def fill(self, drafts, out):
+        out[:] = 0xFFFFFFFF
+        return (ColumnState.READY,) * (len(drafts) + 1)
+
+
+class TwoRounds:
+    """Steering that has one plain round and then as many drafts as there may be."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def wanted(self, rows: int = 1, behind: int = 0) -> int:
+        return 3 if behind else 0
+
+    def learn(self, rows: int, drafted: int, accepted: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("backend", "left"), [("mtp", 4), ("mtp", 5), ("dflash", 4)])
+def test_a_masked_round_behind_a_plain_one_makes_every_draft_that_it_names(
+    build_case, backend, left
+) -> None:
+    """It is drawn once the plain round is settled, which by then has taken one of the ``left``
+    tokens of the budget: drafts are left - 3, and none of them is from an earlier round."""
+    case, asked = build_case("tied"), prompts(73, [21])[0]
+    plain = checkpoint_driver(case.model, "eager")
+    straight = plain.begin(prompt(asked), max_new_tokens=COUNT)
+    known = [*asked, *plain.generate(straight, COUNT)]
+    right = 0
+    flight = Flight(case, "late", scripted(backend, followers(known), lambda: right), asked)
+    driver, row = flight.driver, flight.row
+    while len(row.tokens) < COUNT - left:
+        driver.decode([row])
+    record = driver.record(row)
+    record.drafts, record.steering, right = (), TwoRounds(), 3
+    assert record.remaining == left
+    first = flight.launch()
+    first.finish()
+    second = flight.launch(first, Anything())
+    for launched in (first, second):
+        launched.finish()
+        pending = launched.collect()
+        flight.program.commit(pending, [accepted(1)])
+        row.tokens += pending.rows[0].token_ids
+    assert row.tokens == known[len(asked) :][: COUNT - left + 2]
+    behind = len(asked) + len(row.tokens)
+    assert list(record.drafts) == known[behind:][: left - 3]
+    flight.program.close()

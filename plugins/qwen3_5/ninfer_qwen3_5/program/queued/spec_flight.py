@@ -64,7 +64,7 @@ class Follows(Protocol):
 
     def draw(self, rows: Rows[UnitRow], width: int) -> list[bool]: ...
 
-    def follow(self, rows: Rows[UnitRow], held: Held, width: int) -> Results: ...
+    def follow(self, rows: Rows[UnitRow], held: Held, width: int, wanted: int) -> Results: ...
 
     def uncount(self, work: RowWork, tokens: Rows[int]) -> None: ...
 
@@ -84,6 +84,9 @@ class SpecLaunch(SingleUse):
         self._units = [one.row for one in rows]
         self._held = held
         self._width = width
+        # Now, as ``finish`` may come when the round before is settled: a budget that has shrunk by
+        # then must not be charged for that round again.
+        self._wanted = max(work.useful_drafts(1 + work.behind) for work in self.works)
         self._dead: list[bool] | None = None
         self._results: Results | None = None
         self._launched = time.perf_counter()
@@ -116,7 +119,7 @@ class SpecLaunch(SingleUse):
         )
 
     def _follow(self) -> None:
-        self._results = self._launcher.follow(self._units, self._held, self._width)
+        self._results = self._launcher.follow(self._units, self._held, self._width, self._wanted)
 
     def _row(
         self, index: int, answer: Answer, listed: list[TokenLogprobs | None] | None

@@ -93,11 +93,11 @@ class SpecLauncher:
         self._rounds.replay(len(rows), Part.FINISH, width)
         return dead
 
-    def follow(self, rows: Rows[UnitRow], held: Held, width: int) -> Results:
-        """Enqueue behind the draw: the drafts that go on from it, and all results' way back."""
+    def follow(self, rows: Rows[UnitRow], held: Held, width: int, wanted: int) -> Results:
+        """Enqueue behind the draw: the drafts that go on from it, as many as any row has use for if
+        it produces one token, and all results' way back."""
         import torch
 
-        wanted = max(row.work.useful_drafts(1 + row.work.behind) for row in rows)
         self._rounds.replay_drafts(len(rows), wanted)
         listed, tops = None, [row.work.sequence.top for row in rows]
         if any(top is not None for top in tops):
