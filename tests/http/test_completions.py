@@ -78,6 +78,31 @@ def test_a_limit_beyond_the_context_is_clamped_and_said(serve):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("order", [(10, 60), (60, 10), (10, 60, 20)])
+def test_a_limit_that_is_clamped_for_any_of_several_prompts_is_said(serve, order, stream):
+    script, prompts = answer("a" * 200), ["x" * length for length in order]
+    server = serve(script, max_context=64)
+    reply = complete(server, prompts, n=2, max_tokens=30, stream=stream)
+    assert reply.headers["x-ninfer-warning"] == "max_tokens was clamped from 30 to 4"
+    texts = [""] * (2 * len(order))
+    replies = reply.events[:-1] if stream else [reply.json]
+    for choice in (choice for one in replies for choice in one["choices"]):
+        texts[choice["index"]] += choice["text"]
+    assert [len(text) for text in texts] == [min(30, 64 - n) for n in order for _ in range(2)]
+    strict = serve(script, ServerSettings(drain=0.0, strict=True), max_context=64)
+    refused = complete(strict, prompts, max_tokens=30, stream=stream)
+    assert (refused.status, refused.error["param"]) == (400, "max_tokens")
+    assert complete(strict, prompts, max_tokens=4, stream=stream).status == 200
+
+
+def test_several_prompts_of_which_one_is_too_long_are_refused_before_any_is_read(serve):
+    server = serve(answer("a"), max_context=64)
+    refused = complete(server, ["x", "x" * 70], stream=True)
+    assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
+    assert server.engine.requests == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_an_echo_stands_before_the_completion(server, stream):
     server.engine.script = answer("cd")
     for prompt in ("ab", [97, 98]):

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from ninfer_gateway_http.bodies import MOST_VALUES, read_json
+from ninfer_gateway_http.bodies import MOST_CONTAINERS, MOST_VALUES, read_json
 from ninfer_gateway_http.completions_schema import CompletionRequest
 from ninfer_gateway_http.schema import ChatRequest
 
@@ -48,6 +48,7 @@ def test_commas_in_a_text_are_no_values(server, path):
     ],
 )
 def test_a_body_is_read_as_by_the_library(monkeypatch, text):
+    monkeypatch.setattr("ninfer_gateway_http.bodies.AT_ONCE_BYTES", 0)
     monkeypatch.setattr("ninfer_gateway_http.bodies.MOST_VALUES", 6)
     assert asyncio.run(read_json(text.encode())) == json.loads(text)
     assert asyncio.run(read_json(text.encode("utf-16"))) == json.loads(text)
@@ -57,9 +58,46 @@ def test_a_body_is_read_as_by_the_library(monkeypatch, text):
     "text", ["[1,1,1,1,1,1,1]", '{"a":[[[[[[["x"]]]]]]]}', '[",",{"a":1},[2,3,4]]']
 )
 def test_values_are_counted_outside_of_texts(monkeypatch, text):
+    monkeypatch.setattr("ninfer_gateway_http.bodies.AT_ONCE_BYTES", 0)
     monkeypatch.setattr("ninfer_gateway_http.bodies.MOST_VALUES", 6)
     with pytest.raises(HTTPException, match="413"):
         asyncio.run(read_json(text.encode()))
+
+
+def test_containers_are_counted_apart_from_other_values(server):
+    """Each object costs as much as many ids, so that fewer of them are taken."""
+    allowed = MOST_CONTAINERS - 2  # besides the body and the list
+    for count, status in ((allowed, 400), (allowed + 1, 413)):
+        reply = server.request("/v1/completions", json.dumps({"prompt": [{}] * count}).encode())
+        assert reply.status == status
+    assert "objects and lists" in reply.error["message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": [1, -2.5e3, true, false, null, "\\u00e4\\ud83d\\ude00"], "b": {"": [[], {}]}}',
+        '{"a": 1, "a": 2}',
+        "[NaN, -Infinity, 1e999, 123456789012345678901234567890]",
+    ],
+)
+def test_what_is_read_in_steps_is_the_same(monkeypatch, text):
+    monkeypatch.setattr("ninfer_gateway_http.bodies.AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("ninfer_gateway_http.bodies.STEP_VALUES", 0)
+    assert repr(asyncio.run(read_json(text.encode()))) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a" 1}', "[1,]", '"a', "nul", "[] x", "[" * 100_000])
+def test_what_cannot_be_read_in_steps_is_refused_alike(monkeypatch, text):
+    monkeypatch.setattr("ninfer_gateway_http.bodies.AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("ninfer_gateway_http.bodies.STEP_VALUES", -1)
+    monkeypatch.setattr("ninfer_gateway_http.bodies.MOST_CONTAINERS", 1 << 20)
+    with pytest.raises((ValueError, RecursionError)) as expected:
+        json.loads(text)
+    with pytest.raises(expected.type) as raised:
+        asyncio.run(read_json(text.encode()))
+    if expected.type is not RecursionError:
+        assert str(raised.value) == str(expected.value)
 
 
 @pytest.mark.parametrize(
@@ -108,3 +146,12 @@ def test_long_conversations_are_read_as_short_ones(server, count):
         reply = server.request(path, json.dumps({**body, "model": "scripted"}).encode())
         assert reply.status == 200, reply.text
         assert len(server.engine.requests[0][0].messages) == count
+
+
+@pytest.mark.parametrize("depth", [300, 2000, 60_000, 200_000])
+def test_nesting_of_any_depth_is_a_400(server, depth):
+    for filler in (b"", b"1," * 70_000):
+        nested = b"[" * depth + b"]" * depth
+        reply = server.request("/v1/completions", b'{"prompt": [' + filler + nested + b"]}")
+        assert reply.status == 400
+    assert server.chat().status == 200

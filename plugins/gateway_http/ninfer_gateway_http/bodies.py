@@ -3,10 +3,11 @@ because other requests wait while they are made."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import json.scanner
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi.routing import APIRoute
@@ -16,14 +17,26 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ninfer_gateway_http.threads import at_length
+
 MOST_VALUES: Final = 1 << 20
 """In one body, whatever they are nested in. The ids of a prompt for the longest context are fewer.
 """
+MOST_CONTAINERS: Final = 1 << 16
+"""Objects and lists in one body: each costs as much as many ids. A thousand tools of twenty
+parameters have fewer."""
 MOST_ENTRIES: Final = 1024
 """Of what a request has few of."""
-_COUNTED: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-MOST_AT_ONCE: Final = 256
-"""Things that are gone through while other requests wait."""
+AT_ONCE_BYTES: Final = 1 << 14
+"""What is gone through while other requests wait comes from no more of a body than this."""
+_STEP: Final = 1 << 20
+STEP_VALUES: Final = 1 << 17
+"""More than these, an object or list for sixteen of them, are read in steps."""
+_COUNTED: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[\]{}]', re.DOTALL)
+_MOST_DEPTH: Final = 1000
+"""Neither decoder gets as far."""
+_CONTAINER_COST: Final = 15
+"""In other values."""
 _QUOTE: Final = ord('"')
 
 T = TypeVar("T")
@@ -72,27 +85,73 @@ class _Request(Request):
         return self._json
 
 
-async def apart(size: int, work: Callable[[], T]) -> T:
-    """What ``work`` returns, on a thread of its own if it goes through ``size`` things and these
-    are many."""
-    return work() if size <= MOST_AT_ONCE else await asyncio.to_thread(work)
+async def apart(request: Request, work: Callable[[], T]) -> T:
+    """What ``work`` returns, which goes through the body of ``request``: on another thread unless
+    that is short."""
+    if len(await request.body()) <= AT_ONCE_BYTES:
+        return work()
+    return await at_length(work)
 
 
 async def read_json(body: bytes) -> Any:
     """The value of ``body``. Raises what ``json.loads`` raises, and HTTPException with status 413
-    for more than :data:`MOST_VALUES` values."""
-    marks = sum(map(body.count, (b",", b"[", b"{")))
-    if marks > MOST_VALUES and await asyncio.to_thread(_has_more, body, MOST_VALUES):
-        raise HTTPException(413, f"the body holds more than {MOST_VALUES} values")
-    return json.loads(body)
+    for more than :data:`MOST_VALUES` values or :data:`MOST_CONTAINERS` objects and lists."""
+    if len(body) <= AT_ONCE_BYTES:
+        return json.loads(body)
+    return await at_length(partial(_read, body))
 
 
-def _has_more(body: bytes, most: int) -> bool:
-    """Whether more commas, brackets and braces than ``most`` stand outside of texts."""
-    count = 0
+class _InSteps(json.JSONDecoder):
+    """Decodes in Python, so that other threads run in between; the library's own decoder, several
+    times as fast, lets none run until it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+
+def _read(body: bytes) -> Any:
+    values, containers = _at_most(body)
+    if values > MOST_VALUES or containers > MOST_CONTAINERS:
+        values, containers = _counts(body)
+    for count, most, of in (
+        (values, MOST_VALUES, "values"),
+        (containers, MOST_CONTAINERS, "objects and lists"),
+    ):
+        if count > most:
+            raise HTTPException(413, f"the body holds more than {most} {of}")
+    in_steps = values + _CONTAINER_COST * containers > STEP_VALUES
+    return json.loads(body, cls=_InSteps) if in_steps else json.loads(body)
+
+
+def _at_most(body: bytes) -> tuple[int, int]:
+    """Commas, brackets and braces, and the latter two, also in texts; no further than needed."""
+    values = containers = 0
+    for start in range(0, len(body), _STEP):
+        opened = sum(body.count(mark, start, start + _STEP) for mark in (b"[", b"{"))
+        containers += opened
+        values += opened + body.count(b",", start, start + _STEP)
+        if values > MOST_VALUES and containers > MOST_CONTAINERS:
+            break
+    return values, containers
+
+
+def _counts(body: bytes) -> tuple[int, int]:
+    """As :func:`_at_most` outside of texts, up to one more than is allowed of either."""
+    commas = containers = depth = 0
     for match in _COUNTED.finditer(body):
-        if body[match.start()] != _QUOTE:
-            count += 1
-            if count > most:
-                return True
-    return False
+        mark = body[match.start()]
+        if mark == _QUOTE:
+            continue
+        if mark in b"]}":
+            depth -= 1
+            continue
+        opens = mark in b"[{"
+        commas += not opens
+        containers += opens
+        depth += opens
+        if depth > _MOST_DEPTH:
+            raise RecursionError
+        if commas + containers > MOST_VALUES or containers > MOST_CONTAINERS:
+            break
+    return commas + containers, containers

@@ -30,8 +30,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     warnings = check_chat(body, strict=gateway.settings.strict)
     thinking = chat_thinking(body)
     options = chat_options(body, thinking, gateway.model, gateway.settings.default_max_tokens)
-    size = len(body.messages) + len(body.tools or ())
-    asked = await apart(size, partial(chat_prompt, body, thinking))
+    asked = await apart(request, partial(chat_prompt, body, thinking))
     prompt: PromptInput | PreparedPrompt = asked
     with spelled({"response_format": FIELD} if body.structured_outputs else {}):
         ids: list[int] | None = None

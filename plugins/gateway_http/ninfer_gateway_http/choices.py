@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from ninfer_core.contract.errors import Overloaded
 from ninfer_core.contract.events import GenerationEvent
@@ -25,6 +25,11 @@ class Part:
     prompt: PromptInput | PreparedPrompt
     options: GenerationOptions
 
+    @property
+    def known_length(self) -> int:
+        """Tokens of the prompt; 0 where they were not counted yet."""
+        return self.prompt.length if isinstance(self.prompt, PreparedPrompt) else 0
+
 
 OpenPart = Callable[[Part], contextlib.AbstractAsyncContextManager[Exchange]]
 
@@ -37,6 +42,12 @@ class Choices(Protocol):
         """Whether an event can be had without waiting."""
         ...
 
+    @property
+    def tightest(self) -> int:
+        """The number of the choice with the longest prompt: what its context has left over, all
+        have. It is opened before the others."""
+        ...
+
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
         """The next event and the number of its choice; None after the last.
 
@@ -47,6 +58,8 @@ class Choices(Protocol):
 
 class OneChoice:
     """The usual case, without anything between the reader and its exchange."""
+
+    tightest: Final = 0
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -68,7 +81,9 @@ class ManyChoices:
     """
 
     def __init__(self, parts: Sequence[Part], width: int, open_part: OpenPart) -> None:
-        self._waiting = deque(enumerate(parts))
+        self.tightest = max(range(len(parts)), key=lambda number: parts[number].known_length)
+        first, rest = self.tightest, enumerate(parts)
+        self._waiting = deque(sorted(rest, key=lambda numbered: numbered[0] != first))
         self._open = open_part
         self._items: asyncio.Queue[ChoiceEvent | Exception | None] = asyncio.Queue()
         self._error: Exception | None = None

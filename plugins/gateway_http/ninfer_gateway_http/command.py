@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -65,6 +66,10 @@ def serve(
             with contextlib.closing(opened):
                 app = create_app(opened, settings)
                 summary, url = opened.load_summary(), url_of(sock, tls)
+                # What is loaded by now stays: looking through it for garbage, again and again,
+                # holds up every request.
+                gc.collect()
+                gc.freeze()
                 Server(
                     app, lambda: _say_all(start_report(summary, settings, options, url)), tls
                 ).serve_on(sock)

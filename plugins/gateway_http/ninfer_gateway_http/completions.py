@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from ninfer_core.contract.errors import ContextLengthExceeded, InvalidRequest
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_gateway_http.bodies import BodyRoute
+from ninfer_gateway_http.bodies import BodyRoute, apart
 from ninfer_gateway_http.choices import Part
 from ninfer_gateway_http.completions_replies import PromptEcho, TextWriter
 from ninfer_gateway_http.completions_schema import (
@@ -50,7 +51,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
                 f"prompt and n ask for {len(items) * n} choices; at most {MAX_COMPLETIONS}",
                 param="prompt",
             )
-        prompts = await asyncio.to_thread(_inputs, items, body, gateway)
+        prompts = await apart(request, partial(_inputs, items, body, gateway))
         parts, echoes = await _parts(body, prompts, options, gateway)
         writer = TextWriter(
             model=gateway.name,
@@ -72,8 +73,10 @@ async def _parts(
     gateway: Gateway,
 ) -> tuple[list[Part], list[PromptEcho]]:
     """What each choice asks, and its prompt as the reply shows it. Prompts are prepared here only
-    when the reply needs their token ids."""
-    need_ids = body.return_token_ids or (body.echo and body.logprobs is not None)
+    when the reply needs their token ids, or the longest of several has to be known."""
+    need_ids = (
+        body.return_token_ids or (body.echo and body.logprobs is not None) or len(prompts) > 1
+    )
     parts: list[Part] = []
     echoes: list[PromptEcho] = []
     for prompt in prompts:

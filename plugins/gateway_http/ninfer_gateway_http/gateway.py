@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from starlette.types import Receive
 
@@ -17,6 +19,9 @@ from ninfer_gateway_http.choices import Choices, ManyChoices, OneChoice, Part
 from ninfer_gateway_http.errors import ModelNotFound
 from ninfer_gateway_http.metrics_requests import RequestMetrics
 from ninfer_gateway_http.settings import ServerSettings
+from ninfer_gateway_http.threads import Forms, at_length, is_long, may_compile
+
+T = TypeVar("T")
 
 
 class Gateway:
@@ -28,6 +33,7 @@ class Gateway:
         self.model = engine.load_summary()
         self.name = settings.model_id or self.model.name
         self.metrics = RequestMetrics()
+        self._forms = Forms()
         self._open: set[Exchange] = set()
 
     @property
@@ -46,7 +52,11 @@ class Gateway:
 
     async def prepare(self, prompt: PromptInput) -> PreparedPrompt:
         """Render and tokenise off the loop. Raises what preparing raises."""
-        return await asyncio.to_thread(self.engine.prepare, prompt)
+        return await self._run_for(prompt, partial(self.engine.prepare, prompt))
+
+    async def count_tokens(self, prompt: PromptInput) -> int:
+        """As :meth:`prepare`, for their number."""
+        return await self._run_for(prompt, partial(self.engine.count_tokens, prompt))
 
     @contextlib.asynccontextmanager
     async def exchange(
@@ -93,14 +103,21 @@ class Gateway:
     async def _submit(self, part: Part) -> GenerationHandle:
         """A handle that comes too late for a cancelled task is closed."""
         options = self._within_time(part.options)
-        submitting = asyncio.ensure_future(
-            asyncio.to_thread(self.engine.submit, part.prompt, options)
-        )
+        work = partial(self.engine.submit, part.prompt, options)
+        submitting = asyncio.ensure_future(self._run_for(part.prompt, work))
         try:
             return await asyncio.shield(submitting)
         except asyncio.CancelledError:
             submitting.add_done_callback(_close_late)
             raise
+
+    async def _run_for(self, prompt: PromptInput | PreparedPrompt, work: Callable[[], T]) -> T:
+        """Plain and short prompts, which are soon submitted, wait for no others."""
+        if may_compile(prompt):
+            return await self._forms.run(work)
+        if is_long(prompt):
+            return await at_length(work)
+        return await asyncio.to_thread(work)
 
     def _within_time(self, options: GenerationOptions) -> GenerationOptions:
         limit = self.settings.request_timeout

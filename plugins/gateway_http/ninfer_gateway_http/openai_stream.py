@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from ninfer_core.contract.events import (
     Usage,
 )
 from ninfer_gateway_http import sse
-from ninfer_gateway_http.choices import Choices, Part
+from ninfer_gateway_http.choices import ChoiceEvent, Choices, Part
 from ninfer_gateway_http.errors import ErrorReply, on_the_wire
 from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
@@ -69,26 +70,42 @@ async def reply(
     async with AsyncExitStack() as owner:
         choices = await owner.enter_async_context(gateway.choices(parts, request.receive))
         # Status and headers wait for admission, so that a refusal still has its own status.
-        first = await choices.next_event()
-        if first is None:
-            raise EngineFailure("a request ended without a result")
-        notes = [on_the_wire(note) for note in start_of(first[1]).notes]
+        seen, start = await _admitted(choices)
+        notes = [on_the_wire(note) for note in start.notes]
         if gateway.settings.strict:
             refuse_clamped(notes)
         headers = warning_header((*warnings, *notes))
         if not body.stream:
-            results = await _results(choices, len(parts), facts)
+            results = await _results(seen, choices, len(parts), facts)
             return JSONResponse(writer.whole(results), headers=headers)
         run = _Run(choices, writer, body, gateway.settings.keep_alive, facts)
-        chunks = sse.batched(_framed(run.chunks(first)), lambda: choices.pending)
+        chunks = sse.batched(_framed(run.chunks(seen)), lambda: choices.pending)
         events = guarded(chunks, facts, _failure)
         return sse.EventStream(_ended(events, facts), owner.pop_all(), headers)
 
 
-async def _results(choices: Choices, count: int, facts: Facts) -> list[GenerationResult]:
-    """The results of all choices, in their order."""
+async def _admitted(choices: Choices) -> tuple[list[ChoiceEvent], GenerationStart]:
+    """The start of the choice that has the least room, whose notes are true of all, and the events
+    up to it. Raises what the first choice ended with before it started."""
+    seen: list[ChoiceEvent] = []
+    while True:
+        item = await choices.next_event()
+        if item is None:
+            raise EngineFailure("a request ended without a result")
+        seen.append(item)
+        if len(seen) == 1 or item[0] == choices.tightest:
+            start = start_of(item[1])
+        if item[0] == choices.tightest:
+            return seen, start
+
+
+async def _results(
+    seen: Sequence[ChoiceEvent], choices: Choices, count: int, facts: Facts
+) -> list[GenerationResult]:
+    """The results of all choices, in their order; some events were ``seen`` already."""
     results: dict[int, GenerationResult] = {}
-    while (item := await choices.next_event()) is not None:
+    early = deque(seen)
+    while (item := early.popleft() if early else await choices.next_event()) is not None:
         index, event = item
         if not isinstance(event, Delta | GenerationStart | PromptProgress):
             results[index] = note_result(facts, finished(event))
@@ -155,20 +172,28 @@ class _Run:
         self._seen: dict[int, _Progress] = {}
         self._results: list[GenerationResult] = []
 
-    async def chunks(self, first: tuple[int, GenerationEvent]) -> AsyncIterator[JsonDict | None]:
-        """All chunks, and None whenever nothing came for a while."""
-        item: tuple[int, GenerationEvent] | None = first
-        while item is not None:
-            for chunk in self._of(*item):
-                yield self._with_counts(chunk) if self._running_usage else chunk
-            while True:
-                try:
-                    item = await self._choices.next_event(self._keep_alive)
-                    break
-                except TimeoutError:
-                    yield None
+    async def chunks(self, seen: Sequence[ChoiceEvent]) -> AsyncIterator[JsonDict | None]:
+        """All chunks, those of the events that were ``seen`` first, and None whenever nothing came
+        for a while."""
+        for item in seen:
+            for chunk in self._chunks(*item):
+                yield chunk
+        while True:
+            try:
+                following = await self._choices.next_event(self._keep_alive)
+            except TimeoutError:
+                yield None
+                continue
+            if following is None:
+                break
+            for chunk in self._chunks(*following):
+                yield chunk
         if self._usage:
             yield self._writer.last() | {"usage": usage_report(self._results, self._n)}
+
+    def _chunks(self, index: int, event: GenerationEvent) -> Iterator[JsonDict]:
+        for chunk in self._of(index, event):
+            yield self._with_counts(chunk) if self._running_usage else chunk
 
     def _of(self, index: int, event: GenerationEvent) -> Iterable[JsonDict]:
         if isinstance(event, Delta):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.inputs import parse_prompt
-from ninfer_gateway_http.bodies import BodyRoute, Items
+from ninfer_gateway_http.bodies import BodyRoute, Items, apart
 from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
 from ninfer_gateway_http.extras import check_extras
 from ninfer_gateway_http.gateway import Gateway
@@ -25,7 +25,6 @@ from ninfer_gateway_http.wire_types import Ids, Message, Tool
 
 router = APIRouter(route_class=BodyRoute, tags=["tokens"])
 _STEP: Final = 1 << 12
-_CHAT_FIELDS: Final = ("messages", "tools")
 
 
 class TokenizeRequest(BaseModel):
@@ -67,7 +66,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         "add_generation_prompt": (True, False) if body.continue_final_message else (True,)
     }
     warnings = check_extras(body.model_extra, refused=neutral, strict=gateway.settings.strict)
-    content = await asyncio.to_thread(_tokenized, body, gateway)
+    content = await apart(request, partial(_tokenized, body, gateway))
     return Response(content, media_type="application/json", headers=warning_header(warnings))
 
 
@@ -77,7 +76,7 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> JSONResponse:
     gateway: Gateway = request.app.state.gateway
     gateway.check_model(body.model)
     warnings = check_extras(body.model_extra, refused={}, strict=gateway.settings.strict)
-    text = await asyncio.to_thread(_text, body, gateway)
+    text = await apart(request, partial(_text, body, gateway))
     return JSONResponse({"prompt": text}, headers=warning_header(warnings))
 
 
@@ -113,7 +112,7 @@ def _ids(body: TokenizeRequest, gateway: Gateway) -> list[int]:
         enable_thinking=body.enable_thinking, template_kwargs=body.chat_template_kwargs
     )
     prompt = parse_prompt(
-        body.model_dump(include=set(_CHAT_FIELDS)),
+        {"messages": body.messages, "tools": body.tools},
         chat=thinking.chat(continue_final=bool(body.continue_final_message)),
     )
     ids: list[int] = gateway.engine.prepare(prompt).token_ids.tolist()

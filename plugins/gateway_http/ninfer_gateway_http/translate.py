@@ -52,7 +52,7 @@ def chat_thinking(request: ChatRequest) -> Thinking:
 def chat_prompt(request: ChatRequest, thinking: Thinking) -> PromptInput:
     """The prompt. Raises InvalidPrompt, InvalidRequest, InvalidSchema or Unsupported, naming the
     field; whether the model can do what is asked is the engine's to say."""
-    document = request.model_dump(include=set(PROMPT_FIELDS))
+    document = {name: getattr(request, name) for name in PROMPT_FIELDS}
     markers = markers_of(request.messages)
     document["messages"] = [without_marks(message) for message in request.messages]
     prompt = parse_prompt(

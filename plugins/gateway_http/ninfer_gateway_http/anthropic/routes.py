@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, as a stream of events when ``stream`` is true."""
     gateway: Gateway = request.app.state.gateway
     with own_names():
-        asked = await _understood(body, gateway)
+        asked = await _understood(body, request)
         options = to_options(body, asked, gateway.model)
         async with AsyncExitStack() as owner:
             # Status and headers wait for admission, so that a refusal still has its own status.
@@ -67,14 +66,15 @@ async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
     """The number of tokens of the prompt that the same request to ``/v1/messages`` would read."""
     gateway: Gateway = request.app.state.gateway
     with own_names():
-        asked = await _understood(body, gateway)
-        count = await asyncio.to_thread(gateway.engine.count_tokens, asked.prompt)
+        asked = await _understood(body, request)
+        count = await gateway.count_tokens(asked.prompt)
     return JSONResponse({"input_tokens": count}, headers=warning_header(asked.warnings))
 
 
-async def _understood(body: CountRequest, gateway: Gateway) -> Asked:
+async def _understood(body: CountRequest, request: Request) -> Asked:
+    gateway: Gateway = request.app.state.gateway
     work = partial(understand, body, gateway.model, strict=gateway.settings.strict)
-    return await apart(len(body.messages) + len(body.tools or ()), work)
+    return await apart(request, work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -79,7 +78,7 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
     kept = _kept(request)
     options = to_options(body, gateway.model, gateway.settings.default_max_tokens)
     writer = ResponseWriter(body, gateway.name, options)
-    asked = await understood(body, gateway, kept.store, writer.id)
+    asked = await understood(body, request, kept.store, writer.id)
     receive = nobody_leaves if _in_background(body) else request.receive
     async with AsyncExitStack() as owner:
         exchange = await owner.enter_async_context(gateway.exchange(asked.prompt, options, receive))
@@ -106,8 +105,8 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
 async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     """How many tokens the prompt of such a request has."""
     gateway: Gateway = request.app.state.gateway
-    asked = await understood(body, gateway, _kept(request).store, None)
-    count = await asyncio.to_thread(gateway.engine.count_tokens, asked.prompt)
+    asked = await understood(body, request, _kept(request).store, None)
+    count = await gateway.count_tokens(asked.prompt)
     counted = {"object": "response.input_tokens", "input_tokens": count}
     return JSONResponse(counted, headers=warning_header(asked.warnings))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
+
+from pydantic import BaseModel
+from starlette.requests import Request
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError
 from ninfer_core.contract.requests import CacheRequest, PromptInput
@@ -18,6 +21,7 @@ from ninfer_gateway_http.responses.schema import PromptFields, ResponsesRequest,
 from ninfer_gateway_http.responses.store import Entry, ResponseStore, Turn
 from ninfer_gateway_http.responses.thoughts import is_foreign
 from ninfer_gateway_http.responses.translate import to_prompt
+from ninfer_gateway_http.threads import at_length
 
 _UNFINISHED: Final = ("queued", "in_progress")
 
@@ -57,13 +61,14 @@ def entry_of(store: ResponseStore, name: str, param: str = "response_id") -> Ent
 
 
 async def understood(
-    body: PromptFields, gateway: Gateway, store: ResponseStore, name: str | None
+    body: PromptFields, request: Request, store: ResponseStore, name: str | None
 ) -> Asked:
     """Check ``body`` and put its prompt together. ``name`` is the id of the response to be."""
+    gateway: Gateway = request.app.state.gateway
     gateway.check_model(body.model)
     previous = _previous(body, store)
     # A long conversation takes its time, in which the streams of others go on.
-    asked = await asyncio.to_thread(_assembled, body, previous, store, name)
+    asked = await at_length(partial(_assembled, body, previous, store, name))
     if gateway.settings.strict:
         refuse_warnings(asked.warnings)
     return asked
@@ -105,7 +110,7 @@ def _previous(body: PromptFields, store: ResponseStore) -> Turn | None:
 
 def _check_text(body: PromptFields) -> None:
     """What is echoed must be representable. Raises InvalidRequest."""
-    for name, value in body.model_dump().items():
+    for name, value in _values(body):
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
@@ -113,3 +118,12 @@ def _check_text(body: PromptFields) -> None:
                 f"{name} holds half a character, no finite number, or is nested too deeply",
                 param=name,
             ) from None
+
+
+def _values(body: PromptFields) -> Iterator[tuple[str, Any]]:
+    """The fields, small models among them as objects, and the items of lists one by one."""
+    for name, value in body:
+        if isinstance(value, list):
+            yield from ((name, item) for item in value)
+        else:
+            yield name, value.model_dump() if isinstance(value, BaseModel) else value
