@@ -100,9 +100,7 @@ def test_every_natural_end_is_valid(drafting, accept_scripts, drafts):
         report = run(drafting(drafts), short)
         made += report.get("drafts", {}).get("drafted", 0)
         assert report.get("wrong", 0) == 0, report["examples"]
-        slow = sum(n for why, n in report["reasons"].items() if "token by token" in why)
-        assert slow <= (kind == "regex"), "the masks of an ambiguous expression may take too long"
-        assert report.get("refused", 0) == slow, report["reasons"]
+        assert report.get("refused", 0) == 0, report["reasons"]
         assert report["natural"] >= 0.6 * count
     assert made > 0
 

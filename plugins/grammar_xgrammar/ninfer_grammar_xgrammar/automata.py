@@ -24,9 +24,9 @@ _MOVES_SHARE = 400
 """How many states before that, and moves between them, an expression may come to for each state
 that it may have in the end."""
 _NARROW = 8
-"""One in so many states may be one from which many characters lead on: see ``ebnf.MAX_WIDE``."""
-_INLINE_DEPTH = 16
-"""Levels up to which a state that follows one other only stands within its rule."""
+"""One in so many states of an expression may be wide."""
+_CHAIN = 64
+"""States that one after another stand in the rule of the first."""
 
 Row = dict[int, int]
 """What follows a character of each class."""
@@ -47,7 +47,7 @@ class Automaton:
 
     @property
     def wide(self) -> int:
-        """How many states many characters lead on from."""
+        """How many states many characters lead on from, as ``ebnf.MAX_WIDE`` counts them."""
         sizes = [charset.size(ranges) for ranges in self.classes]
         return sum(sum(sizes[index] for index in row) > WIDE for row in self.moves)
 
@@ -83,8 +83,8 @@ def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
 
 
 def determined(regex: Regex, most: int) -> Automaton | None:
-    """The smallest automaton of an expression in which some character leads two ways. None for
-    another expression, or if the automaton has more than ``most`` states, or is hard to find."""
+    """The smallest automaton of an expression. None if it has more than ``most`` states, many of
+    them wide, or is hard to find."""
     machine = Machine(regex)
     classes = _divided([machine])
     numbers, moves, left = {machine.start: 0}, list[Row](), most * _MOVES_SHARE
@@ -99,8 +99,6 @@ def determined(regex: Regex, most: int) -> Automaton | None:
         left -= 1 + len(row) + states.bit_count()
         if len(order) > most * _RAW_SHARE or left < 0:
             return None
-    if not machine.ambiguous:
-        return None
     accepting = {number for number, states in enumerate(order) if machine.final & states}
     automaton = _minimal(classes, moves, accepting)
     small = len(automaton.moves) <= most and automaton.wide <= most // _NARROW
@@ -140,7 +138,8 @@ def matches(regex: Regex, text: str) -> bool:
 
 
 class _Rules:
-    """A rule for each state, but for those that one other leads to alone, or that are an end."""
+    """A rule for each state but the links of a chain, and ends. Of what is in brackets the library
+    makes rules of its own, and does not know what follows those."""
 
     def __init__(
         self, automaton: Automaton, grammar: Grammar, form: Form, close: str | None
@@ -187,11 +186,12 @@ class _Rules:
         return alt(*branches)
 
     def _after(self, number: int, target: int, depth: int) -> Node:
-        if not self._automaton.moves[target]:
+        row = self._automaton.moves[target]
+        if not row:
             return self._body(target, depth)
-        alone = target and self._before[target] == {number} and target != number
-        inline = alone and depth < _INLINE_DEPTH
-        return self._body(target, depth + 1) if inline else self._rule(target)
+        onward = len(set(row.values())) == 1 and target not in self._automaton.accepting
+        link = onward and target and self._before[target] == {number} and target != number
+        return self._body(target, depth + 1) if link and depth < _CHAIN else self._rule(target)
 
 
 def _divided(machines: Sequence[Machine]) -> tuple[Ranges, ...]:

@@ -27,7 +27,6 @@ class Machine:
         self._classes: dict[Ranges, tuple[int, ...]] = {}
         self.final = 1 << self._kept[last]
         self.start = self._closure(first)
-        self.ambiguous = False
 
     def step(self, states: int, code: int) -> int:
         """The states after one more character."""
@@ -46,15 +45,12 @@ class Machine:
         }
 
     def row(self, states: int) -> dict[int, int]:
-        """The states after a character of each class that has any. ``ambiguous`` is true from then
-        on if a character led two ways."""
+        """The states after a character of each class that has any."""
         found: dict[int, int] = {}
         for state in self._states(states):
             limits.check()
             for index, after in self._moves(state):
-                before = found.get(index, after)
-                self.ambiguous |= before != after
-                found[index] = before | after
+                found[index] = found.get(index, 0) | after
         return found
 
     def _moves(self, state: int) -> tuple[tuple[int, int], ...]:
