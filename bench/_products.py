@@ -66,7 +66,7 @@ PARTS: dict[str, list[tuple[int, int]]] = {
     "fp8": [(0, 2), (2, 2), (2, 4)],
     "q4": [(0, 4), (0, 6), (0, 8), (1, 2), (1, 3), (1, 4), (3, 2), (3, 3)],
 }
-"""Places in the list of shapes, and parts, for few rows."""
+"""Places in PLAIN, and parts, for few rows; shapes that a product does not take are left out."""
 
 SOME_PARTS: dict[str, list[tuple[int, int]]] = {
     "bf16": [],
@@ -107,8 +107,10 @@ class Case:
         elif self.rows <= SOME_ROWS and self.fusion != "swiglu":
             parts = SOME_PARTS[self.kind]
         for place, split in parts:
-            r, k, g, warps, stages = shapes[place]
-            found.append(Tile(r, k, g, split, warps, stages, *begin))
+            shape = PLAIN[self.kind][place]
+            if shape in shapes:
+                r, k, g, warps, stages = shape
+                found.append(Tile(r, k, g, split, warps, stages, *begin))
         return found
 
     def call(self, x: Tensor, scale: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
