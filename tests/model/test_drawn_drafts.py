@@ -50,13 +50,23 @@ class Kept(Recorded):
         return self.made
 
 
-@pytest.mark.parametrize("units", ["eager", "queued"])
-@pytest.mark.parametrize("kind", ["dflash", "dflash2"])
-def test_drafts_are_drawn_from_the_law_that_is_kept(build_case, kind, units) -> None:
+SCALED = {"output_multiplier": 1.9, "final_logit_softcapping": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "units", "nested"),
+    [
+        ("dflash", "eager", {}),
+        ("dflash", "queued", SCALED),
+        ("dflash2", "eager", SCALED),
+        ("dflash2", "queued", {}),
+    ],
+)
+def test_drafts_are_drawn_from_the_law_that_is_kept(build_case, kind, units, nested) -> None:
     """``softmax(score / temperature)`` over 16 candidates: DFlash's logits, or DFlash2's scores
-    given the token drawn in the row before."""
+    given the token drawn in the row before; logits as they were trained on."""
     case = build_case("tied")
-    config = DFlashConfig.from_json(published(kind))
+    config = DFlashConfig.from_json(published(kind, nested=nested))
     drafter = Kept(config)
     formula = Formula(case, config, bind_block(case, drafter))
     asked = prompts(81, [40])[0]
@@ -77,6 +87,8 @@ def test_drafts_are_drawn_from_the_law_that_is_kept(build_case, kind, units) -> 
             ids, probs = law.ids[0, place, :16], law.probs[0, place, :16]
             assert set(ids.tolist()) == set(logits[place].topk(16).indices.tolist())
             scores = logits[place][ids.long()]
+            if nested:
+                scores = 2.0 * (1.9 * scores / 2.0).tanh()
             if config.selector is not None:
                 scores = scores + _pairs(formula, rows[place], before, ids)
             expected = (scores / 0.8).softmax(0)

@@ -33,11 +33,20 @@ class Choice(Protocol):
     def __call__(self, drafted: Drafted) -> Proposal: ...
 
 
+def scaled(candidates: Candidates, config: DFlashConfig) -> Candidates:
+    """With the logits that the drafter was trained on, ``c tanh(m z / c)``: their order stays, so
+    that the largest one needs none of it, and a law does."""
+    values = candidates.values * config.output_multiplier
+    cap = config.logit_softcap
+    return Candidates(candidates.ids, values if cap is None else cap * (values / cap).tanh())
+
+
 class Largest:
     """DFlash: each row for itself, the largest logit or a draw."""
 
-    def __init__(self, target: TargetParts) -> None:
+    def __init__(self, target: TargetParts, config: DFlashConfig) -> None:
         self._target = target
+        self._config = config
 
     def __call__(self, drafted: Drafted) -> Proposal:
         target, ops, count = self._target, self._target.ops, drafted.ids.shape[0]
@@ -45,7 +54,8 @@ class Largest:
             drawn = ops.argmax_rows(drafted.logits, target.addressable)
             return Proposal(drawn.tokens.view(count, -1))
         found = candidates_of(ops, drafted.logits, target.addressable)
-        tokens, law = draw(ops, found, drafted.drawing, drafted.positions)
+        trained = scaled(found, self._config)
+        tokens, law = draw(ops, trained, drafted.drawing, drafted.positions)
         return Proposal(tokens.view(count, -1), law_of(law, count))
 
 
@@ -75,11 +85,11 @@ class Selector:
         normed = ops.rms_norm(drafted.rows, self._final_scale, self._config.rms_norm_eps)
         features = ops.linear_decode(normed, self._projection)
         found = ops.draft_candidates(drafted.logits, self._count, target.addressable)
-        scaled = Candidates(found.ids, self._scaled(found.values))
+        trained = scaled(found, self._config)
         if drafted.drawing is not None:
-            return self._drawn(drafted, drafted.drawing, scaled, features)
+            return self._drawn(drafted, drafted.drawing, trained, features)
         return Proposal(
-            ops.draft_walk(scaled, features, drafted.ids, self._predecessor, self._successor)
+            ops.draft_walk(trained, features, drafted.ids, self._predecessor, self._successor)
         )
 
     def _drawn(
@@ -106,9 +116,3 @@ class Selector:
             tokens.append(taken)
             laws.append(law)
         return Proposal(torch.stack(tokens, dim=1), stacked_law(laws))
-
-    def _scaled(self, values: Tensor) -> Tensor:
-        """Logits as the drafter was trained on them; this keeps their order."""
-        values = values * self._config.output_multiplier
-        cap = self._config.logit_softcap
-        return values if cap is None else cap * (values / cap).tanh()

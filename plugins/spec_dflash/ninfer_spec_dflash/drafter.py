@@ -115,7 +115,7 @@ class DFlashDrafter:
 
     def _bound_choice(self, target: TargetParts) -> Choice:
         if self._config.selector is None:
-            return Largest(target)
+            return Largest(target, self._config)
         return Selector(target, self._config, self._config.selector, self._final_scale)
 
 
