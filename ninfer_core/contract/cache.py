@@ -2,6 +2,8 @@
 
 A policy runs on the engine worker and must be deterministic: no clock, no randomness, no order of
 sets. What it raises costs the cache: all checkpoints are dropped, and the engine goes on.
+An answer that is none (of another type, or with what was not among the candidates) is logged and no
+choice: no source, nothing kept, and victims in the order in which they came.
 ``digest`` names an exact beginning of a prompt (tokens, media, template, salt) everywhere.
 """
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
-from ninfer_core.contract.cache import CachePolicy, Demand, SaveOffer, SourceCandidate, Victim
 from ninfer_core.contract.checkpoints import CheckpointAction
 from ninfer_core.contract.errors import CacheFault, EngineFailure
-from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.program import Program
-from ninfer_core.contract.resources import CheckpointRef, Shortfall
+from ninfer_core.contract.resources import CheckpointRef
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,36 +32,6 @@ def blamed_on_cache(step: Callable[P, T]) -> Callable[P, T]:
             raise CacheFault(f"{step.__qualname__}: {type(error).__name__}: {error}") from error
 
     return checked
-
-
-class CheckedPolicy:
-    """A cache policy, which may come from anybody, whose mistakes are CacheFaults."""
-
-    def __init__(self, policy: CachePolicy) -> None:
-        self._policy = policy
-
-    @property
-    def keeps(self) -> bool:
-        return self._policy.keeps
-
-    @blamed_on_cache
-    def rank_sources(
-        self, prepared: PreparedPrompt, candidates: Sequence[SourceCandidate]
-    ) -> Sequence[SourceCandidate]:
-        # Here and below: what is worked out only when it is gone through must raise here, too.
-        return tuple(self._policy.rank_sources(prepared, candidates))
-
-    @blamed_on_cache
-    def victims(self, shortfall: Shortfall, candidates: Sequence[Victim]) -> Sequence[Victim]:
-        return tuple(self._policy.victims(shortfall, candidates))
-
-    @blamed_on_cache
-    def admit(self, offer: SaveOffer) -> bool:
-        return self._policy.admit(offer)
-
-    @blamed_on_cache
-    def observe(self, demand: Demand) -> None:
-        self._policy.observe(demand)
 
 
 class CacheGuard:

@@ -22,8 +22,9 @@ from ninfer_core.contract.frontend import RestoreKind, RestorePoint
 from ninfer_core.contract.program import PlanOutcome, Program
 from ninfer_core.contract.requests import CacheMode
 from ninfer_core.contract.resources import CheckpointRef, Shortfall
-from ninfer_core.engine.cache_faults import CacheGuard, CheckedPolicy
+from ninfer_core.engine.cache_faults import CacheGuard
 from ninfer_core.engine.catalogue import Catalogue, CatalogueEntry
+from ninfer_core.engine.checked_policy import CheckedPolicy
 from ninfer_core.engine.costs import Costs
 from ninfer_core.engine.metrics import Metrics
 from ninfer_core.engine.prefix_index import PieceHash
