@@ -5,15 +5,16 @@ Usage: python bench/speculation.py [--stage answers] [--device cuda:0] [--out FI
            [--tokens 96] [--temperature 0.0] [--draft-sampling]
        python bench/speculation.py --stage floor --models geometry:0.8b:bf16 geometry:9b:bf16
            --drafts 3 --rows 1 --tokens 400 [--repeats 5]
-       python bench/speculation.py --stage costs --models geometry:9b:bf16 --drafts 3 7
-           --rows 1 2 3 4 5 6 7 8
+       python bench/speculation.py --stage costs --models geometry:9b:bf16 geometry:27b:bf16
+           --spec dflash --drafts 7 15 --rows 1 2 3 4 5 6 7 8
 
 ``answers``: for every model, number of drafts (0 is plain) and rows: milliseconds of a round,
 tokens a second, tokens a round and acceptance by place, greedy unless told otherwise; ``--spec`` is
-mtp, dflash or dflash2, where the model has such a drafter. The demo model answers held-out cases of
-its tasks, others go on from random tokens with random weights, so that hardly a
-draft is right and nearly all rounds draft nothing. "same" is the share of outputs equal to the
-plain ones, with the places at which the others begin to differ.
+mtp, dflash or dflash2, where the model has such a drafter: the demo model and the geometries 9b and
+27b have all three, in every stage. The demo model answers held-out cases of its tasks, others go on
+from random tokens with random weights, so that hardly a draft is right and nearly all rounds draft
+nothing. "same" is the share of outputs equal to the plain ones, with the places at which the others
+begin to differ.
 
 ``floor``: an engine that drafts and one that does not, over the same prompts, where hardly a draft
 is right (random weights; of the demo model, ``random-head``): milliseconds a token, and the median
@@ -32,7 +33,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _draft_stages import STAGES
+from _draft_stages import PLUGINS, STAGES
 from _draft_stages import run as run_stage
 
 from ninfer_core import Engine
@@ -42,7 +43,6 @@ from ninfer_core.contract.requests import ChatOptions, GenerationOptions, Prompt
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_demo_model.tasks import FAMILIES, draw
 
-PLUGINS = {"mtp": "spec_mtp", "dflash": "spec_dflash", "dflash2": "spec_dflash"}
 PROMPT = 64
 DEMO_CASES = 4
 """Of each family, for each number of rows."""
@@ -89,7 +89,7 @@ def measure(
     with Engine.open(model, options) as engine:
         opened = time.perf_counter() - began
         for rows in args.rows:
-            asked = prompts(model, rows)
+            asked = prompts(model, rows, engine.load_summary().vocab_size)
             run(engine, asked[:rows], rows, args, model)
             results, seconds = run(engine, asked, rows, args, model)
             tokens = [result.token_ids for result in results]
@@ -104,10 +104,12 @@ def measure(
     return lines
 
 
-def prompts(model: str, rows: int) -> list[PromptInput]:
+def prompts(model: str, rows: int, vocabulary: int) -> list[PromptInput]:
     if model != "demo":
-        rng = random.Random(rows)
-        ids = [[rng.randrange(1000, 20000) for _ in range(PROMPT)] for _ in range(rows)]
+        rng, span = random.Random(rows), (1000, 20_000)
+        if vocabulary < span[1]:
+            span = vocabulary // 4, 3 * vocabulary // 4
+        ids = [[rng.randrange(*span) for _ in range(PROMPT)] for _ in range(rows)]
         return [PromptInput(token_ids=row) for row in ids]
     cases = [
         draw(family, random.Random(f"{rows}/{family}/{place}"), "heldout")

@@ -20,11 +20,14 @@ from __future__ import annotations
 from ninfer_core.console.engine_group import (
     ActivationsOption,
     DeviceOption,
+    DraftTokensOption,
     EngineGroup,
     KvDtypeOption,
     ModelArgument,
     PrefillChunkOption,
     SchemaInstructionOption,
+    SpecOption,
+    check_draft_tokens,
 )
 from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
 from ninfer_core.console.groups import with_groups
@@ -39,6 +42,7 @@ __all__ = [
     "ActivationsOption",
     "DebugOption",
     "DeviceOption",
+    "DraftTokensOption",
     "EngineGroup",
     "Interrupt",
     "Interrupted",
@@ -47,6 +51,8 @@ __all__ = [
     "ModelArgument",
     "PrefillChunkOption",
     "SchemaInstructionOption",
+    "SpecOption",
+    "check_draft_tokens",
     "leave",
     "open_engine",
     "open_remote_engine",

@@ -39,12 +39,25 @@ ActivationsOption = Annotated[
     ),
 ]
 
+SpecOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Draft backend, where --plugin names several.")
+]
+DraftTokensOption = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
+]
+
 SchemaInstructionOption = Annotated[
     bool,
     typer.Option(
         "--schema-instruction", help="Tell the model the form that its answer must have, too."
     ),
 ]
+
+
+def check_draft_tokens(tokens: int | None, spec: str | None, host: PluginHost) -> None:
+    """Raise UsageError for a number of drafts that nobody makes."""
+    if tokens is not None and spec is None and not host.entries(DRAFT_BACKENDS):
+        raise UsageError("--draft-tokens needs a draft backend", hint="add --plugin spec_mtp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +88,8 @@ class EngineGroup:
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Template in place of the model's own.")
     ] = None
-    spec: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Draft backend, where --plugin names several."),
-    ] = None
-    draft_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
-    ] = None
+    spec: SpecOption = None
+    draft_tokens: DraftTokensOption = None
     draft_sampling: Annotated[
         bool,
         typer.Option(
@@ -92,9 +100,7 @@ class EngineGroup:
 
     def to_options(self, host: PluginHost) -> EngineOptions:
         """For one request at a time. Raises UsageError."""
-        named = self.spec is not None or bool(host.entries(DRAFT_BACKENDS))
-        if self.draft_tokens is not None and not named:
-            raise UsageError("--draft-tokens needs a draft backend", hint="add --plugin spec_mtp")
+        check_draft_tokens(self.draft_tokens, self.spec, host)
         if self.cache_slots is not None and self.cache == "off":
             raise UsageError("--cache off keeps nothing in --cache-slots", hint="leave one out")
         return EngineOptions(

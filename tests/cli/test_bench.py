@@ -15,8 +15,10 @@ from ninfer_ops_triton.bench.command import app, batches
 from ninfer_ops_triton.bench.drive import Run, Stream, prompts
 from ninfer_ops_triton.bench.figures import figures, percentile, roofline_share
 from ninfer_ops_triton.bench.peer import measure_peer
+from ninfer_ops_triton.bench.table import _drafts
 from ninfer_ops_triton.bench.traffic import Traffic, traffic_of
 from ninfer_qwen3_5.geometry.artifact import Geometry, write_geometry
+from tests.model.test_geometry_drafters import drafter
 
 TINY = {
     "architectures": ["Qwen3_5ForCausalLM"],
@@ -150,6 +152,43 @@ def test_figures_of_a_run_without_a_round():
     assert roofline_share(made, 1e9) is None
 
 
+def test_tokens_of_drafts_count_in_rates():
+    """Four rounds of 10 ms; one stream takes 3, 1, 2 and 2 tokens, the other one each time."""
+    first = [(1.0 + 0.01 * n, tokens) for n, tokens in enumerate((1, 4, 5, 7, 9))]
+    second = [(at + 0.001, n) for n, (at, _) in enumerate(first)]
+    run = Run(100, (stream(0.2, first), stream(0.4, second)), 1.0, 1.05, ())
+    made = figures(run, None, drafting=True)
+    assert made["tokens_per_round"] == 1.5
+    assert made["decode_tokens_per_second"] == 300.0
+    assert figures(run, None)["decode_tokens_per_second"] == 200.0
+
+
+def test_what_drafts_cost_is_told_in_words():
+    costs = {"plain": 1.0, "verify": [1.0, 1.5, 2.25], "draft": [0.0, 0.5, 0.75]}
+    told = _drafts({"backend": "dflash", "tokens": 2, "costs_ms": {"4": costs}})
+    assert told == [
+        "drafts: dflash, 2 a round at most",
+        "a round of 4 rows: plain 1.000 ms, verifying 2 drafts 2.250 ms, making them 0.750 ms",
+    ]
+    assert _drafts(None) == []
+
+
+def test_a_geometry_is_measured_with_its_drafter(tmp_path):
+    path = tmp_path / "tiny.ninfer"
+    write_geometry(path, "tiny", TINY, Geometry("bf16"), 320, {"dflash": drafter(False)})
+    host = load_plugins(Selection(requested=("spec_dflash",)))
+    args = f"{path} --device cpu --batch 1,2 --prompt 16 --rounds 6 --json --spec dflash"
+    done = CliRunner().invoke(app, [*args.split(), "--draft-tokens", "7"], obj=host)
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["setting"]["draft"] == {"backend": "dflash", "tokens": 7}
+    for run in report["runs"]:
+        assert run["tokens_per_round"] >= 1
+        assert run["rounds"] >= 6
+    plain = CliRunner().invoke(app, args.replace("--json", "").split(), obj=host)
+    assert "drafts: dflash, 7 a round at most" in plain.stdout
+
+
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
 def test_percentile_is_a_value_that_was_measured(share, value):
     assert percentile(list(range(100, 0, -1)), share) == value
@@ -212,6 +251,8 @@ def test_rounds_that_were_asked_for_are_measured(bench):
         ("--weights q4", "--weights needs --geometry"),
         ("--geometry 3b", "geometry '3b' is unknown (choose one of 0.8b, 2b, 4b, 9b, 27b)"),
         ("--geometry 9b --weights q5", "'q5' is unknown"),
+        ("demo --draft-tokens 3", "--draft-tokens needs a draft backend (add --plugin spec_mtp)"),
+        ("demo --spec dflash", "acts only when its plug-in is named (add `--plugin spec_dflash`)"),
         ("demo --peer vllm", "--peer vllm is unknown (known: transformers)"),
         ("nosuch", "'nosuch' is neither a file, a directory nor a model source"),
         ("demo --device cpu --kv-dtype int8", "--kv-dtype 'int8' is not served on cpu"),

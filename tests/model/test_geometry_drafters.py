@@ -22,6 +22,7 @@ from ninfer_qwen3_5.geometry.table import SIZES, config_of
 from ninfer_qwen3_5.load.device_residence import DeviceResidence
 from ninfer_spec_dflash.config import DFlashConfig
 from ninfer_spec_dflash.convert import describe
+from ninfer_spec_dflash.fit import verdict
 from tests.model.test_geometry import TINY
 
 HIDDEN, INNER, VOCAB = 64, 96, 320
@@ -135,6 +136,8 @@ def test_drafters_fit_their_targets(size) -> None:
         assert read.block_size == (8 if name == "dflash2" else 16)
         assert all(layer.causal is False for layer in read.layers)
         assert {layer.window for layer in read.layers} == {2048 if name == "dflash2" else None}
+        facts = target_facts("Qwen3_5ForCausalLM", {"text": config_of(SIZES[size]), name: config})
+        assert verdict(name, facts).ok
 
 
 @pytest.mark.parametrize("recipe", ["bf16", "fp8", "q4"])

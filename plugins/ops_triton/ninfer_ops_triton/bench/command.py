@@ -14,9 +14,12 @@ from ninfer_core.console import (
     ActivationsOption,
     DebugOption,
     DeviceOption,
+    DraftTokensOption,
     Interrupt,
     KvDtypeOption,
     PrefillChunkOption,
+    SpecOption,
+    check_draft_tokens,
     leave,
     reported,
     with_groups,
@@ -60,6 +63,8 @@ class LoadGroup:
     kv_dtype: KvDtypeOption = None
     prefill_chunk: PrefillChunkOption = 1024
     activations: ActivationsOption = "auto"
+    spec: SpecOption = None
+    draft_tokens: DraftTokensOption = None
     peer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Also measure transformers; may be repeated."),
@@ -80,6 +85,8 @@ class LoadGroup:
             kv_format=self.kv_dtype,
             prefill_chunk=self.prefill_chunk,
             activations=self.activations,
+            draft=self.spec,
+            draft_tokens=self.draft_tokens or 0,
             peers=peers,
         )
 
@@ -146,6 +153,7 @@ def bench(
     """
     with reported(debug=debug, as_json=as_json, flags=_FLAGS):
         setting, model = load.to_setting(), chosen.name()
+        check_draft_tokens(load.draft_tokens, load.spec, ctx.obj)
         with Interrupt() as interrupt:
             report = _measured(ctx.obj, model, setting, interrupt)
         if as_json:

@@ -22,10 +22,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def figures(run: Run, traffic: Traffic | None) -> Json:
+def figures(run: Run, traffic: Traffic | None, *, drafting: bool = False) -> Json:
     """Of one run; None where nothing of the kind was measured.
 
-    A round is the time between two arrivals of the stream that is waited for.
+    A round is the time between two arrivals of the stream that is waited for. It gives each stream
+    a token; with ``drafting`` as many as were counted.
     """
     batch, prompt = len(run.streams), run.prompt
     firsts = [stream.first for stream in run.streams]
@@ -33,15 +34,17 @@ def figures(run: Run, traffic: Traffic | None) -> Json:
     gaps = [gap for index in range(batch) for gap in _gaps(run, index)]
     middle = statistics.median(rounds) if rounds else None
     context = _context(run)
+    tokens = _tokens_per_round(run) if drafting else 1.0
     moved = traffic.of_round(batch, context) if traffic and context else None
     return {
         "batch": batch,
         "prompt_tokens": prompt,
         "ttft_ms": {"p50": _ms(statistics.median(firsts)), "max": _ms(max(firsts))},
         "prefill_tokens_per_second": round(batch * prompt / max(firsts), 1),
-        "decode_tokens_per_second": round(batch / middle, 1) if middle else None,
+        "decode_tokens_per_second": round(batch * tokens / middle, 1) if middle else None,
         "decode_tokens_per_second_mean": _mean_rate(run),
         "rounds": len(rounds),
+        **({"tokens_per_round": round(tokens, 3)} if drafting else {}),
         "round_ms": _spread(rounds),
         "gap_ms": _spread(gaps),
         **_records(run, batch),
@@ -77,6 +80,13 @@ def _mean_rate(run: Run) -> float | None:
     if not windows:
         return None
     return round(sum((w[-1][1] - w[0][1]) / (w[-1][0] - w[0][0]) for w in windows), 1)
+
+
+def _tokens_per_round(run: Run) -> float:
+    """Of one stream, averaged over all; 1 where none was measured."""
+    windows = [window for stream in run.streams if len(window := run.window(stream)) > 1]
+    rounds = sum(len(window) - 1 for window in windows)
+    return sum(w[-1][1] - w[0][1] for w in windows) / rounds if rounds else 1.0
 
 
 def _context(run: Run) -> float | None:

@@ -30,7 +30,8 @@ _MARGIN = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What is measured: each of ``batches`` with prompts of each of ``lengths``. ``new`` None means
-    as many tokens as ``rounds`` full rounds need."""
+    as many tokens as ``rounds`` full rounds need, if no draft is right. ``draft`` and
+    ``draft_tokens`` as ``EngineOptions`` has them."""
 
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -40,6 +41,8 @@ class Setting:
     kv_format: str | None
     prefill_chunk: int
     activations: str
+    draft: str | None
+    draft_tokens: int
     peers: tuple[str, ...]
 
     def new_tokens(self, batch: int, length: int) -> int:
@@ -62,6 +65,8 @@ class Setting:
             prefill_chunk=self.prefill_chunk,
             kv_format=self.kv_format,
             activations=self.activations,
+            draft=self.draft,
+            draft_tokens=self.draft_tokens,
             queue_timeout=None,
         )
 
@@ -104,8 +109,8 @@ class Session:
         summary = engine.load_summary()
         on_gpu = cuda_index(summary.devices[0]) is not None
         kv_format = self._setting.kv_format or ("bf16" if on_gpu else "fp32")
-        traffic = None
-        if on_gpu:
+        traffic, draft = None, summary.details.get("draft")
+        if on_gpu and draft is None:
             traffic = traffic_of(self._artifact, self._host, kv_format, summary.vocab_size)
         runs = [
             self._run(engine, batch, length, traffic)
@@ -122,6 +127,7 @@ class Session:
                 "prefill_chunk": summary.prefill_chunk,
                 "kv_format": kv_format,
                 "activations": summary.details["activations"],
+                **({} if draft is None else {"draft": draft}),
                 "max_context": summary.max_context,
                 "max_concurrency": summary.max_concurrency,
             },
@@ -142,7 +148,7 @@ class Session:
         drive(engine, prompts(batch, warm, vocabulary, 2 * batch), 8, self._interrupt.check)
         ids = prompts(batch, length, vocabulary, 2 * batch + 1)
         run = drive(engine, ids, new, self._interrupt.check)
-        measured = figures(run, traffic)
+        measured = figures(run, traffic, drafting="draft" in engine.load_summary().details)
         measured["new_tokens"] = new
         if measured["rounds"] < setting.rounds:
             self._notes.append(

@@ -17,6 +17,7 @@ _ROWS: tuple[tuple[str, Callable[[Json], Any]], ...] = (
     ("round p50, ms", lambda r: _number(r["round_ms"] and r["round_ms"]["p50"], ".3f")),
     ("gap p50 / p99, ms", lambda r: _gap(r["gap_ms"])),
     ("rounds", lambda r: str(r["rounds"])),
+    ("tokens a round with drafts", lambda r: _number(r.get("tokens_per_round"), ".3f")),
     ("host, us", lambda r: _number(r["host_us"] and r["host_us"]["host"], ".0f")),
     ("  engine + submit + post + output", lambda r: _host(r["host_us"])),
     ("device wait, us", lambda r: _number(r["device_wait_us"], ".0f")),
@@ -47,6 +48,7 @@ def _lines(report: Json) -> list[str]:
         f"keys and values in {setting['kv_format']}, chunks of {setting['prefill_chunk']} tokens, "
         f"loaded in {report['load_seconds']:.1f} s",
         *_rounded(setting["activations"]),
+        *_drafts(setting.get("draft")),
         "memory: " + ", ".join(f"{name} {size / 1e9:.3f} GB" for name, size in memory.items()),
     ]
     if report["read_bandwidth"]:
@@ -61,6 +63,19 @@ def _rounded(activations: Json) -> list[str]:
         return []
     count = f"{activations['a8']} of {activations['matrices']}"
     return [f"activations of prompts in 8 bits for products with {count} matrices"]
+
+
+def _drafts(draft: Json | None) -> list[str]:
+    if draft is None:
+        return []
+    most = draft["tokens"]
+    lines = [f"drafts: {draft['backend']}, {most} a round at most"]
+    for rows, costs in draft.get("costs_ms", {}).items():
+        lines.append(
+            f"a round of {rows} rows: plain {costs['plain']:.3f} ms, verifying {most} drafts "
+            f"{costs['verify'][most]:.3f} ms, making them {costs['draft'][most]:.3f} ms"
+        )
+    return lines
 
 
 def _peer_lines(peer: Json) -> list[str]:

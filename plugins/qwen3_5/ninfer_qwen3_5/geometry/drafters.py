@@ -66,7 +66,7 @@ _SLIDING: Final[Mapping[str, Any]] = {
     "use_sliding_window": True,
     "is_causal": False,
 }
-_SECOND: Final[Mapping[str, Any]] = {
+_SECOND: Final[dict[str, Any]] = {
     "conv_kernel_size": 2,
     "conv_group_size": 16,
     "selector_rank": 256,
