@@ -10,29 +10,27 @@ at once beside one after another (six layers).
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from kernels import (
+from _kernel_times import (
     CALLS,
     DEVICE,
-    GEOMETRIES,
     KEY_HEADS,
     ROTATE_BYTES,
     SIZE,
     VOCAB,
     Case,
-    bandwidth,
+    gdn_parts,
     normal,
-    seconds,
+    numbers,
+    options,
+    report,
 )
 
-from ninfer_core.ops.contracts.values import Candidates, GdnMixer, GdnRecords, KvCache, PagedRows
+from ninfer_core.ops.contracts.values import Candidates, GdnRecords, KvCache, PagedRows
 
 FP32 = torch.float32
 DRAFTER = (32, 8, 128)
@@ -40,24 +38,6 @@ DRAFTER = (32, 8, 128)
 WINDOW, RANK, TAKEN = 2048, 256, 16
 FOLDED = 6
 """Layers of a fold."""
-
-
-def gdn_parts(name: str) -> tuple[int, int, GdnMixer]:
-    """Value heads, channels and a mixer."""
-    heads = GEOMETRIES[name][1]
-    channels = 2 * KEY_HEADS * SIZE + heads * SIZE
-    mixer = GdnMixer(
-        conv=normal(4, channels, dtype=FP32),
-        decay_rate=torch.rand(heads, device=DEVICE),
-        dt_bias=torch.rand(heads, device=DEVICE),
-        norm_scale=torch.rand(SIZE, device=DEVICE),
-        eps=1e-6,
-        key_heads=KEY_HEADS,
-        key_size=SIZE,
-        value_heads=heads,
-        value_size=SIZE,
-    )
-    return heads, channels, mixer
 
 
 def records(*first: int, heads: int, channels: int) -> GdnRecords:
@@ -169,42 +149,25 @@ def selector_cases(ops: Any, batch: int, width: int) -> Iterator[Case]:
     yield Case(f"block_conv B={batch} W={width}", 2 * x.numel() * 2, 1, convolve)
 
 
-def cases(options: argparse.Namespace, ops: Any) -> Iterator[Callable[[], Iterator[Case]]]:
-    for batch in options.batch:
-        for width in options.rows:
-            for name in options.geometry:
+def cases(ops: Any, asked: Any) -> Iterator[Callable[[], Iterator[Case]]]:
+    for batch in asked.batch:
+        for width in asked.rows:
+            for name in asked.geometry:
                 yield partial(verify_cases, ops, name, batch, width)
                 yield partial(fold_cases, ops, name, batch, width)
-            for context in options.context:
+            for context in asked.context:
                 yield partial(block_cases, ops, batch, width, context)
             yield partial(selector_cases, ops, batch, width)
-
-
-def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def main() -> None:
     from ninfer_ops_triton.backend import BACKEND
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--geometry", type=lambda text: text.split(","), default=["9b", "27b"])
-    parser.add_argument("--batch", type=numbers, default=[1, 8])
+    parser = options(__doc__, "9b", "27b")
     parser.add_argument("--rows", type=numbers, default=[4, 8, 16])
     parser.add_argument("--context", type=numbers, default=[512, 40000])
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    rate, rows = bandwidth(), []
-    print(f"read bandwidth {rate / 1e12:.3f} TB/s")
-    for make in cases(options, BACKEND.ops):
-        for case in make():
-            took = seconds(case)
-            rows.append({"op": case.name, "us": took * 1e6, "bytes": case.bytes})
-            share = 100 * case.bytes / rate / took
-            print(f"{case.name:44s} {took * 1e6:9.2f} us  {share:5.1f} % of its bytes", flush=True)
-    if options.json:
-        report = {"device": torch.cuda.get_device_name(), "bandwidth": rate, "rows": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    asked = parser.parse_args()
+    report(cases(BACKEND.ops, asked), asked.json)
 
 
 if __name__ == "__main__":

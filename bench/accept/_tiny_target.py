@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from _random_weights import randomise
 from torch import Tensor
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
@@ -77,7 +78,7 @@ class TinyTarget:
     def random(cls, seed: int) -> TinyTarget:
         torch.manual_seed(seed)
         made = Qwen3_5ForCausalLM(Qwen3_5TextConfig(**_SIZES)).float().eval()
-        _randomise(made, seed)
+        randomise(made, seed, embedding=1.0, head=0.25)
         weights = {name: tensor.clone() for name, tensor in made.state_dict().items()}
         config = TextConfig.from_json(
             {**made.config.to_dict(), "architectures": ["Qwen3_5ForCausalLM"]}
@@ -171,23 +172,3 @@ class TableDrafter:
             ids = self._followers[ids.long()]
             drafts.append(ids)
         return Proposal(torch.stack(drafts, dim=1))
-
-
-def _randomise(model: Qwen3_5ForCausalLM, seed: int) -> None:
-    """Laws that depend on the history, and are neither flat nor sure."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith("A_log"):
-                parameter.copy_(noise.abs().add(0.1).log())
-            elif "norm" in name or name.endswith("dt_bias"):
-                parameter.add_(0.3 * noise)
-            elif "conv1d" in name:
-                parameter.copy_(0.5 * noise)
-            elif "embed_tokens" in name:
-                parameter.copy_(noise)
-            elif "lm_head" in name:
-                parameter.copy_(0.25 * noise)
-            else:
-                parameter.copy_(0.7 * noise * parameter.shape[-1] ** -0.5)

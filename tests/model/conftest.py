@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+sys.path.append(str(Path(__file__).parents[2] / "bench" / "accept"))
+
+from _random_weights import randomise
 
 from ninfer_core.artifact import open_artifact
 from ninfer_core.contract.instance import Budget
@@ -91,24 +96,6 @@ def _config(overrides: dict[str, object]) -> Qwen3_5TextConfig:
     return Qwen3_5TextConfig(**copy.deepcopy(merged))
 
 
-def _randomise(model: Qwen3_5ForCausalLM, seed: int) -> None:
-    """Fresh models hide wrong norm conventions behind zeros and ones; these do not."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith("A_log"):
-                parameter.copy_(noise.abs().add(0.1).log())
-            elif "norm" in name or name.endswith("dt_bias"):
-                parameter.add_(0.3 * noise)
-            elif "conv1d" in name:
-                parameter.copy_(0.5 * noise)
-            elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(0.2 * noise)
-            else:
-                parameter.copy_(0.7 * noise * parameter.shape[-1] ** -0.5)
-
-
 @contextmanager
 def float64_delta_rule() -> Iterator[None]:
     """Let transformers' delta rule compute in float64: it casts to float32 whatever it is given,
@@ -162,7 +149,7 @@ def build_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case
 def _build(name: str, path: Path) -> Case:
     torch.manual_seed(0)
     oracle = Qwen3_5ForCausalLM(_config(SHAPES[name])).float().eval()
-    _randomise(oracle, seed=len(name))
+    randomise(oracle, seed=len(name), embedding=0.2, head=0.2)
     source = path / "checkpoint"
     oracle.save_pretrained(source)
     _tokenizer_files(source, oracle.config.vocab_size)
