@@ -137,7 +137,9 @@ def _ratios(table: Mapping[str, Any], drafts: int, *, block: bool) -> dict[str, 
     plain, verify = table["plain"], table["verify"][drafts]
     measured = table["draft"][drafts]
     made = measured if block or drafts <= 3 else BLOCK_SHARE * plain
-    return {
+    drawn = table.get("drawn")
+    told = {} if drawn is None else _drawn_ratios(drawn, drafts, measured)
+    return told | {
         "plain_ms": plain,
         "verify_ms": verify,
         "verify_over_plain": round(verify / plain, 4),
@@ -148,6 +150,17 @@ def _ratios(table: Mapping[str, Any], drafts: int, *, block: bool) -> dict[str, 
             text: round(length * plain / (verify + made), 3)
             for text, length in ACCEPTED.get(drafts, {}).items()
         },
+    }
+
+
+def _drawn_ratios(drawn: Mapping[str, Any], drafts: int, made: float) -> dict[str, Any]:
+    """Of rounds that draw by a law."""
+    plain, verify = drawn["plain"], drawn["verify"][drafts]
+    return {
+        "drawn_plain_ms": plain,
+        "drawn_verify_ms": verify,
+        "drawn_verify_over_plain": round(verify / plain, 4),
+        "drawn_round_over_plain": round((verify + made) / plain, 4),
     }
 
 

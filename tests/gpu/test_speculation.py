@@ -84,6 +84,10 @@ def test_what_drafts_cost_is_measured_and_told():
         assert len(costs["verify"]) == len(costs["draft"]) == 4
         assert costs["verify"][3] > 0.8 * costs["verify"][1]
         assert costs["draft"][0] == 0 < costs["draft"][1] <= 1.2 * costs["draft"][3]
+        drawn = costs["drawn"]
+        assert drawn["plain"] >= costs["plain"]
+        pairs = zip(drawn["verify"], costs["verify"], strict=True)
+        assert all(more >= less for more, less in pairs)
 
 
 def test_rounds_ahead_of_each_other_give_what_rounds_alone_give(monkeypatch):

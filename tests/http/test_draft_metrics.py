@@ -25,6 +25,16 @@ def test_each_cost_is_a_sample_in_seconds() -> None:
     }
 
 
+def test_costs_of_rounds_that_draw_have_parts_of_their_own() -> None:
+    text = MetricsText()
+    _draft_costs(text, {"1": COSTS["4"] | {"drawn": {"plain": 6.0, "verify": [6.5, 8.0]}}})
+    lines, name = text.render().splitlines(), "ninfer_draft_cost_seconds"
+    assert f'{name}{{rows="1",drafts="0",part="drawn_plain"}} 0.006' in lines
+    assert f'{name}{{rows="1",drafts="1",part="drawn_verify"}} 0.008' in lines
+    assert f'{name}{{rows="1",drafts="1",part="verify"}} 0.0065' in lines
+    assert sum(line.startswith(name) for line in lines) == 5 + 3
+
+
 def test_without_a_drafter_there_is_none() -> None:
     text = MetricsText()
     _draft_costs(text, {})

@@ -18,7 +18,8 @@ from tests.model.test_geometry_drafters import DRAFTERS
 def stages():
     place = Path(__file__).parents[2] / "bench" / "_draft_stages.py"
     spec = importlib.util.spec_from_file_location("_draft_stages_under_test", place)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = made
     spec.loader.exec_module(made)
@@ -46,5 +47,10 @@ def test_a_block_s_drafting_is_measured_and_a_long_chain_s_projected(stages) -> 
     block = stages._ratios(table, 7, block=True)
     assert (block["drafting_ms"], block["round_over_plain"]) == (3.0, 1.5)
     assert block["projected_speedup"]["Math500"] == round(5.56 * 10 / 15, 3)
+    assert "drawn_plain_ms" not in block
+    drawn = stages._ratios(
+        table | {"drawn": {"plain": 12.0, "verify": [0.0] * 7 + [18.0]}}, 7, block=True
+    )
+    assert (drawn["drawn_verify_over_plain"], drawn["drawn_round_over_plain"]) == (1.5, 1.75)
     chain = stages._ratios(table, 7, block=False)
     assert chain["projected_speedup"]["Math500"] == round(5.56 * 10 / 12.7, 3)

@@ -153,14 +153,17 @@ def _draft_costs(text: MetricsText, costs_ms: Mapping[str, Any]) -> None:
     """What start-up measured, by rows; ``drafts`` verified or made."""
     samples = []
     for rows, costs in costs_ms.items():
-        samples.append(({"rows": rows, "drafts": "0", "part": "plain"}, costs["plain"] / 1e3))
-        for part in ("verify", "draft"):
-            for drafts, cost in enumerate(costs[part]):
+        drawn = {f"drawn_{part}": known for part, known in costs.get("drawn", {}).items()}
+        for part, known in (costs | drawn).items():
+            if part == "drawn":
+                continue
+            for drafts, cost in enumerate(known if isinstance(known, list) else [known]):
                 labels = {"rows": rows, "drafts": str(drafts), "part": part}
                 samples.append((labels, cost / 1e3))
     if samples:
         about = (
-            "Seconds of a plain round, of verifying drafts and of making them, measured at start"
+            "Seconds of a plain round, of verifying drafts and of making them, measured at start; "
+            "drawn_ of rounds that draw by a law"
         )
         text.gauge("ninfer_draft_cost_seconds", about, samples)
 

@@ -90,7 +90,7 @@ class Binder:
         sequence = Sequence(request, order, history, ring, row)
         sequence.points = self._points(request)
         if self._prices is not None:
-            sequence.steering = Steering(self._reach.drafts, self._prices)
+            sequence.steering = Steering(self._reach.drafts, self._prices.of(plain=sequence.plain))
         return sequence
 
     def spares(self, order: int, grant: Reservation, row: int) -> list[Slot]:

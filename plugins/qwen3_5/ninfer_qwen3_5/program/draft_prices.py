@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import dataclass
 
 from ninfer_core.contract.draft_costs import DraftCosts
 from ninfer_core.contract.resources import ProgramLimits
@@ -61,11 +62,28 @@ class Prices:
         return seconds[right - 1] + part * (seconds[right] - seconds[right - 1])
 
 
-def prices_of(limits: ProgramLimits) -> Prices | None:
+@dataclass(frozen=True, slots=True)
+class PriceLists:
+    """``greedy`` for requests whose rounds take the likeliest token, ``drawn`` for those that draw,
+    or whose logits are processed first. A round of both draws for all; each request goes by its
+    own list, so that what it drafts does not depend on its company."""
+
+    greedy: Prices
+    drawn: Prices
+
+    def of(self, *, plain: bool) -> Prices:
+        return self.greedy if plain else self.drawn
+
+
+def prices_of(limits: ProgramLimits) -> PriceLists | None:
     """None without drafts."""
     if not limits.draft_tokens:
         return None
-    return Prices(limits.draft_costs or presumed(limits.draft_tokens), limits.max_concurrency)
+    costs = limits.draft_costs or presumed(limits.draft_tokens)
+    greedy = Prices(costs, limits.max_concurrency)
+    if costs.drawn is None:
+        return PriceLists(greedy, greedy)
+    return PriceLists(greedy, Prices(costs.drawn, limits.max_concurrency))
 
 
 def presumed(drafts: int) -> DraftCosts:
