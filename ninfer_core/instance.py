@@ -21,7 +21,7 @@ from ninfer_core.draft_report import draft_details
 from ninfer_core.engine.opened import InstanceFactory, OpenedInstance
 from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.errors import NinferError
-from ninfer_core.grammars import grammar_backend
+from ninfer_core.grammars import grammar_backend, grammars_named
 from ninfer_core.hookspecs import (
     ARCHITECTURES,
     CACHE_POLICIES,
@@ -178,6 +178,7 @@ def _build(
         warm_up=any(device.facts.kind != "cpu" for device in devices),
         device_use=lambda: tuple(map(device_use, devices)),
         explain=lambda error: explained(error, devices),
+        grammars_named=grammars_named(host, options.grammar_backend),
     )
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from ninfer_core.contract.frontend import CompiledGrammar, Frontend, GrammarSource
+from ninfer_core.contract.requests import PromptInput
 from ninfer_core.engine.lifecycle import bounded
 
 COLD_COMPILES = 2
@@ -67,6 +68,18 @@ class GrammarIngress:
             if flight.done():
                 held -= _bytes(flight)
                 del self._flights[key]
+
+
+def demands_form(prompt: PromptInput) -> bool:
+    """Whether the answer must have a form. Calls that are only offered go without, where no
+    grammar backend works."""
+    mode = prompt.tool_choice.mode
+    strict = any((tool.get("function") or {}).get("strict") for tool in prompt.tools)
+    return (
+        prompt.response_format.kind != "text"
+        or mode in ("required", "named")
+        or (mode != "none" and strict)
+    )
 
 
 def _failed(flight: Future[CompiledGrammar]) -> bool:

@@ -46,6 +46,9 @@ class Engine(TextCalls):
     :meth:`close`; an engine that is dropped or still open at exit closes itself.
     """
 
+    _loads_grammars = False
+    """Whether a start loads the grammar backend where the options do not say."""
+
     def __init__(
         self,
         factory: InstanceFactory,
@@ -67,7 +70,7 @@ class Engine(TextCalls):
         self._finalizer = weakref.finalize(self, _close_worker, self._worker)
         self._ingress: Ingress | None = None
         try:
-            grammars = GrammarStart(self._grammar_loader())
+            grammars = self._start_grammars()
             warmed = self._warm_up()
             grammars.wait(self._stage)
             gap = self._keep_gap()
@@ -155,10 +158,11 @@ class Engine(TextCalls):
     def _new_lifecycle(self) -> Lifecycle:
         return Lifecycle()
 
-    def _grammar_loader(self) -> Callable[[], None] | None:
-        """None where nothing is to be loaded at start."""
-        wanted = self._options.load_grammars and self._core is not None
-        return self._opened.instance.frontend.grammar_loader() if wanted else None
+    def _start_grammars(self) -> GrammarStart:
+        asked = self._options.load_grammars
+        wanted = (self._loads_grammars if asked is None else asked) and self._core is not None
+        load = self._opened.instance.frontend.grammar_loader() if wanted else None
+        return GrammarStart(load, required=asked is True or self._opened.grammars_named)
 
     def _stage(self, text: str) -> None:
         """Hear what is done while the engine starts."""

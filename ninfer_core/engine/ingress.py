@@ -8,11 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ninfer_core.contract.checkpoints import OutputRules
-from ninfer_core.contract.errors import ContextLengthExceeded, InvalidPrompt, InvalidRequest
+from ninfer_core.contract.errors import (
+    ContextLengthExceeded,
+    InvalidPrompt,
+    InvalidRequest,
+    Unsupported,
+)
 from ninfer_core.contract.events import FinishReason
 from ninfer_core.contract.frontend import CompiledGrammar, Frontend, OutputSession, PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_core.engine.compile import GrammarIngress
+from ninfer_core.engine.compile import GrammarIngress, demands_form
 from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.intake import queue_timeout
 from ninfer_core.engine.lifecycle import Lifecycle
@@ -182,6 +187,10 @@ class Ingress:
             return self._grammars.compile(prepared.grammar, left)
         except TimeoutError:
             raise queue_timeout() from None
+        except Unsupported:
+            if demands_form(prepared.request):
+                raise
+            return None
 
 
 def needs_no_model(options: GenerationOptions) -> bool:

@@ -22,6 +22,7 @@ class OpenedInstance:
 
     ``warm_up`` says that first requests set something up; ``device_use`` is asked on the worker.
     ``explain`` turns a library's error into what it means, such as that a device was lost.
+    ``grammars_named``: somebody asked for the grammar backend by name.
     """
 
     instance: ModelInstance
@@ -34,6 +35,7 @@ class OpenedInstance:
     warm_up: bool = False
     device_use: Callable[[], tuple[DeviceUse, ...]] = tuple
     explain: Callable[[BaseException], BaseException] = itself
+    grammars_named: bool = False
 
 
 InstanceFactory = Callable[[], OpenedInstance]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.contract.engine import AvailabilityState, EngineOptions
 from ninfer_core.contract.errors import Unsupported
+from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.engine.facade import Engine
+from ninfer_core.engine.remote.served import ServedEngine
 from ninfer_core.testing.fake_frontend import FakeFrontend
 from ninfer_core.testing.fake_instance import fake_opened
 from ninfer_core.testing.fake_remote import FakeStart, open_locally
+
+
+ASKED = EngineOptions(load_grammars=True)
 
 
 class Told(Engine):
@@ -62,33 +69,56 @@ def _scoring():
     return EngineOptions(purpose=Purpose.CAUSAL_SCORING, load_grammars=True)
 
 
-def test_a_library_that_is_broken_ends_the_start(monkeypatch):
-    def broken():
+@pytest.fixture
+def broken(monkeypatch):
+    """The library of the fake model does not load."""
+
+    def load():
         raise Unsupported("it does not load", param="response_format")
 
-    monkeypatch.setattr(FakeFrontend, "grammar_loader", lambda self: broken)
+    monkeypatch.setattr(FakeFrontend, "grammar_loader", lambda self: load)
+
+
+class Outbox:
+    """Takes whatever comes."""
+
+    def __getattr__(self, name):
+        return lambda *arguments, **fields: None
+
+
+def served(factory, told, **fields):
+    return ServedEngine(factory, EngineOptions(**fields), Outbox(), told.append)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_library_that_is_broken_ends_a_start_that_asked_for_it(broken, named):
     closed = []
-    start = opened()
+    start = replace(opened(), grammars_named=named)
     real = start.instance.close
     start.instance.close = lambda: (closed.append(1), real())
+    make = partial(served, told=[]) if named else partial(Engine, options=ASKED)
     with pytest.raises(Unsupported, match="does not load"):
-        Engine(lambda: replace(start), EngineOptions(load_grammars=True))
+        make(lambda: start)
     assert closed == [1]
 
 
-def test_a_process_of_its_own_loads_by_default(loaded):
-    from ninfer_core.engine.remote.served import ServedEngine
-
-    class Outbox:
-        """Takes whatever comes."""
-
-        def __getattr__(self, name):
-            return lambda *arguments, **fields: None
-
+def test_a_server_starts_without_it_and_says_so(broken, caplog):
     told = []
-    with ServedEngine(opened, EngineOptions(), Outbox(), told.append):
+    with caplog.at_level(logging.WARNING), served(opened, told) as engine:
+        assert engine.availability().state is AvailabilityState.READY
+        asked = GenerationOptions(max_new_tokens=2)
+        assert len(engine.submit(PromptInput(token_ids=[5, 6, 7]), asked).result().token_ids) == 2
+    assert told == ["loading the grammar backend"]
+    (said,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "requests with a form will be refused" in said
+    assert "it does not load" in said
+
+
+def test_a_process_of_its_own_loads_by_default(loaded):
+    told = []
+    with served(opened, told):
         assert told == ["loading the grammar backend"]
-    with ServedEngine(opened, EngineOptions(load_grammars=False), Outbox(), told.append):
+    with served(opened, told, load_grammars=False):
         assert loaded == [1]
 
 

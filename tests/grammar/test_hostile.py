@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from _hostile import hostile
 
-from ninfer_core.contract.errors import InvalidSchema
+from ninfer_core.contract.errors import InvalidSchema, Overloaded
 from ninfer_grammar_xgrammar import limits
 from tests.grammar.conftest import WHOLE, source
 
@@ -79,6 +79,7 @@ def test_work_is_counted_and_waiting_is_bounded(monkeypatch):
         spin(30)
     monkeypatch.setattr(limits, "LOWERING_SECONDS", 30.0)
     monkeypatch.setattr(limits, "WAITING_SECONDS", 0.01)
-    with limits.limited(), pytest.raises(limits.TooLarge):
+    with limits.limited(), pytest.raises(Overloaded) as caught:
         spin(30)
+    assert caught.value.hint == "try again"
     spin(0.05)

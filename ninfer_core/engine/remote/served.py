@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from ninfer_core.contract.engine import EngineOptions
@@ -19,6 +18,8 @@ from ninfer_core.engine.remote.outbox import Outbox, OutgoingLifecycle, Outgoing
 class ServedEngine(Engine):
     """``stage`` hears what the engine does while it starts."""
 
+    _loads_grammars = True
+
     def __init__(
         self,
         factory: InstanceFactory,
@@ -28,8 +29,6 @@ class ServedEngine(Engine):
     ) -> None:
         self._outbox = outbox
         self._say = stage
-        if options.load_grammars is None:
-            options = replace(options, load_grammars=True)
         super().__init__(factory, options)
 
     def submit_as(

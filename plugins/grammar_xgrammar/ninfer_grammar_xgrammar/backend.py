@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ninfer_core.contract.errors import EngineFailure, InvalidSchema, Overloaded, Unsupported
+from ninfer_core.contract.errors import (
+    EngineFailure,
+    InvalidSchema,
+    Overloaded,
+    RequestError,
+    Unsupported,
+)
 from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
+from ninfer_grammar_xgrammar.lowered import Lowered, key_of
 from ninfer_grammar_xgrammar.matcher import Framed, Stage, StageMatcher
 from ninfer_grammar_xgrammar.pace import TooSlow
 from ninfer_grammar_xgrammar.parts import part_grammar, refuse
@@ -34,8 +41,6 @@ OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
 MANY_STATES = 512
 """Of an expression whose masks take too long otherwise."""
-LOWERED = 64
-"""Parts that are kept as grammars."""
 SLOW_SECONDS = 60.0
 """How long a part whose masks took too long is refused unseen; a machine may have been busy."""
 
@@ -74,28 +79,36 @@ class XGrammarCompiler:
         self._loading = threading.Lock()
         self._cold = threading.Semaphore(COLD_COMPILES)
         self._library: Library | None = None
+        self._broken: Exception | None = None
         self._cache = _Cache()
         self._flights: dict[str, Future[tuple[Any, int]]] = {}
-        self._lowered: OrderedDict[str, str] = OrderedDict()
+        self._lowered = Lowered()
         self._slow: dict[str, float] = {}
         self._free = _free_words(vocabulary)
 
     def load(self) -> None:
         """Raises Unsupported for a library that is broken."""
         part = {"kind": "json_object", "param": "response_format"}
-        words = np.zeros_like(self._free)
-        self._loaded().open(self._part(part)[0]).fill(words)
+        try:
+            self._loaded().open(self._part(part)[0]).fill(np.zeros_like(self._free))
+        except RequestError:
+            raise
+        except Exception as error:
+            with self._loading:
+                self._library, self._broken = None, error
+            self._loaded()
 
     def check(self, source: GrammarSource) -> None:
         """Lower every part. Needs no library."""
         for part in json.loads(source.text)["parts"].values():
-            self._ebnf(_key(part), part)
+            self._lowered.ebnf(part)
 
     def compile(self, source: GrammarSource) -> CompiledGrammar:
-        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`, and
-        Overloaded where those of other requests took that long."""
+        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`,
+        Overloaded where those of other requests took that long, Unsupported where the library does
+        not load."""
         framing, parts = json.loads(source.framing), json.loads(source.text)["parts"]
-        self._loaded()  # its seconds are nobody's fault
+        self._loaded(_field(parts) or "response_format")  # its seconds are nobody's fault
         started = time.monotonic()
         compiled = {name: self._part(part, started) for name, part in parts.items()}
         stages = tuple(_stage(stage, compiled) for stage in framing["stages"])
@@ -126,16 +139,27 @@ class XGrammarCompiler:
     def _open(self, grammar: Any) -> Any:
         return self._loaded().open(grammar)
 
-    def _loaded(self) -> Library:
-        """The library, imported once; that takes seconds."""
+    def _loaded(self, param: str = "response_format") -> Library:
+        """The library, imported once; that takes seconds. Raises Unsupported, of ``param``, for one
+        that is broken, which is found once."""
         with self._loading:
+            if self._library is None and self._broken is None:
+                try:
+                    self._library = _open_library(self._vocabulary)
+                except Exception as error:  # whatever a broken installation raises
+                    self._broken = error
             if self._library is None:
-                self._library = _open_library(self._vocabulary)
+                raise Unsupported(
+                    "constraints cannot be enforced, since xgrammar does not load: "
+                    f"{type(self._broken).__name__}: {self._broken}",
+                    param=param,
+                    hint="install xgrammar again, or start with --no-plugin grammar_xgrammar",
+                ) from self._broken
             return self._library
 
     def _part(self, part: dict[str, Any], started: float | None = None) -> tuple[Any, int]:
         """``started``: when the whole request for it began, now if it is left out."""
-        key, started = _key(part), time.monotonic() if started is None else started
+        key, started = key_of(part), time.monotonic() if started is None else started
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
@@ -161,21 +185,9 @@ class XGrammarCompiler:
         except TooSlow:
             _refuse_slow(part)
 
-    def _ebnf(self, key: str, part: dict[str, Any]) -> str:
-        with self._lock:
-            if key in self._lowered:
-                self._lowered.move_to_end(key)
-                return self._lowered[key]
-        ebnf = to_ebnf(part_grammar(part))
-        with self._lock:
-            self._lowered[key] = ebnf
-            if len(self._lowered) > LOWERED:
-                self._lowered.popitem(last=False)
-        return ebnf
-
     def _begin(self, key: str, part: dict[str, Any], flight: Future[tuple[Any, int]]) -> None:
         try:
-            ebnf = self._ebnf(key, part)
+            ebnf = self._lowered.ebnf(part)
             library = self._loaded()
         except BaseException as error:
             self._land(key, flight, error=error)
@@ -237,16 +249,17 @@ def _compiled(library: Library, ebnf: str, part: dict[str, Any]) -> Any:
 
 
 def _open_library(vocabulary: GrammarVocabulary) -> Library:
-    try:
-        from ninfer_grammar_xgrammar.library import Library
+    from ninfer_grammar_xgrammar.library import Library
 
-        return Library(vocabulary)
-    except Exception as error:  # whatever a broken installation raises
-        raise Unsupported(
-            f"constraints cannot be enforced, since xgrammar does not load: {error}",
-            param="response_format",
-            hint="install xgrammar again, or start with --no-plugin grammar_xgrammar",
-        ) from error
+    return Library(vocabulary)
+
+
+def _field(parts: Any) -> str | None:
+    """The request's field that the first of the parts comes from."""
+    if isinstance(parts, dict) and isinstance(parts.get("param"), str):
+        return str(parts["param"])
+    inner = parts.values() if isinstance(parts, dict) else parts if isinstance(parts, list) else ()
+    return next((found for found in map(_field, inner) if found is not None), None)
 
 
 def _refuse_slow(part: dict[str, Any]) -> NoReturn:
@@ -259,10 +272,6 @@ def _asked_for(part: dict[str, Any]) -> bool:
     own = part["kind"] in ("text", "seq", "alt", "optional", "loop", "json_object")
     loose = part["kind"] == "members" and part["enforce"] is False
     return not (own or loose) or any(map(_asked_for, items))
-
-
-def _key(part: dict[str, Any]) -> str:
-    return json.dumps(part, ensure_ascii=False)
 
 
 def _stage(stage: dict[str, Any], compiled: dict[str, tuple[Any, int]]) -> Stage:

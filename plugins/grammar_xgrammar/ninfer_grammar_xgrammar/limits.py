@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ninfer_core.contract.errors import Overloaded
+
 LOWERING_SECONDS = 0.6
 """Of work, for a source to become a grammar; ordinary ones take milliseconds."""
-WAITING_SECONDS = 1.4
-"""In all, with the time in which other threads and processes have the processor."""
+WAITING_SECONDS = 4.0
+"""In all, with the time in which other threads and processes have the processor. It says nothing of
+the source: who asked may try again."""
 
 
 class TooLarge(Exception):
@@ -36,7 +39,8 @@ _WORK = _Work()
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Within, :func:`check` raises TooLarge once the time is up."""
+    """Within, :func:`check` raises TooLarge once the work is too much, Overloaded once it waited
+    too long."""
     before = _WORK.deadline, _WORK.most
     _WORK.deadline = time.monotonic() + WAITING_SECONDS
     _WORK.most = time.thread_time() + LOWERING_SECONDS
@@ -56,7 +60,10 @@ def check() -> None:
     if time.thread_time() > _WORK.most:
         raise TooLarge(f"it is not worked out within {LOWERING_SECONDS:g} seconds")
     if now > _WORK.deadline:
-        raise TooLarge(f"the machine is too busy for it now ({WAITING_SECONDS:g} seconds)")
+        raise Overloaded(
+            f"the form was not worked out within {WAITING_SECONDS:g} seconds: others are at work",
+            hint="try again",
+        )
     time.sleep(_PAUSE_SECONDS)
     back = time.monotonic()
     _WORK.turn = back + max(_TURN_SECONDS, _TURN_SHARE * (back - now))
