@@ -17,7 +17,6 @@ from ninfer_core.testing.fake_frontend import FakeFrontend
 from ninfer_core.testing.fake_instance import fake_opened
 from ninfer_core.testing.fake_remote import FakeStart, open_locally
 
-
 ASKED = EngineOptions(load_grammars=True)
 
 
