@@ -12,6 +12,10 @@ from dataclasses import fields
 
 import pytest
 
+from ninfer_core.contract.cache import Provenance, SaveOffer, Victim
+from ninfer_core.contract.checkpoints import CheckpointAction, CheckpointFacts
+from ninfer_core.contract.resources import CheckpointRef, ResourceVector, Shortfall
+from ninfer_core.contract.reuse import RestoreKind
 from ninfer_core.hookspecs import SEAMS, SPECS, Entry
 from ninfer_core.plugins import errors
 
@@ -99,3 +103,25 @@ def test_tutorial_works_as_written(page, tmp_path):
         kit, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stdout
+
+
+def test_the_cache_policy_works_as_written(page):
+    [code] = re.findall(r"```python\n(.*?)```", section(page, "Writing a cache policy"), re.DOTALL)
+    made: dict[str, type] = {}
+    exec(code, made)
+    policy = made["OldestFirst"]()
+    victims = [victim(order) for order in (5, 3, 4)]
+    shortfall = Shortfall("state_slots", 1, 0)
+    assert [v.provenance.order for v in policy.victims(shortfall, victims)] == [3, 4, 5]
+    offers = [SaveOffer(at, RestoreKind.USER_MESSAGE, ResourceVector(), 100) for at in (163, 164)]
+    assert [policy.admit(offer) for offer in offers] == [False, True]
+    assert policy.keeps
+
+
+def victim(order):
+    none = ResourceVector()
+    facts = CheckpointFacts(
+        frontier=64, coverage={}, replicas=frozenset(), recovery_frontier=0, footprint=none
+    )
+    ref, origin = CheckpointRef(0, order, 1), Provenance(order=order)
+    return Victim(ref, facts, CheckpointAction.DELETE, none, provenance=origin)
