@@ -46,7 +46,8 @@ def _speed(geometry: str, weights: str, only: str, expected: float) -> Part:
 
 
 CHECKED = (
-    Part("ops", ("--stage", "ops"), 250),
+    Part("ops", ("--stage", "ops", "--only", "memcheck", "device", "alone", "ops_triton"), 250),
+    Part("engines", ("--stage", "ops", "--only", "engines"), 150),
     Part("answers", ("--stage", "model", "--only", "parity", "answers"), 210),
     Part("invariance", ("--stage", "model", "--only", "invariance"), 180),
     Part("soak", ("--stage", "soak"), 80),

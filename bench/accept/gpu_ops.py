@@ -14,18 +14,34 @@ from pathlib import Path
 from _stage import Facts, Stage, outcome_of
 
 HERE = Path(__file__).parent
-SUITES = ("tests/device", "tests/gpu", "tests/ops_triton")
+ENGINES = ("activations", "checkpoints", "demote", "ends", "speculation", "transfers")
+"""Files of tests/gpu whose engines take no more of the device than they need: they may share it."""
+
+COMPILED_ONLY = "--ignore=tests/ops_triton/test_compiles.py"
+"""What needs no GPU; every kernel is compiled where it runs."""
+
+SUITES = {
+    "tests/device": ("tests/device",),
+    "tests/gpu, alone": (
+        "tests/gpu", *(f"--ignore=tests/gpu/test_{name}.py" for name in ENGINES),
+    ),
+    "tests/gpu, engines": tuple(f"tests/gpu/test_{name}.py" for name in ENGINES),
+    "tests/ops_triton": ("tests/ops_triton", COMPILED_ONLY),
+}  # fmt: skip
+"""Arguments of pytest by the name of a step."""
+
+WORKERS = {"tests/gpu, engines": 6, "tests/ops_triton": 12}
+"""Processes of suites whose tests may share the GPU; those of its memory have it alone."""
+
 TINY = {
-    "tests/device": "tests/device/test_flags.py",
-    "tests/ops_triton": "tests/ops_triton/test_conv.py",
+    "tests/device": ("tests/device/test_flags.py",),
+    "tests/ops_triton": ("tests/ops_triton/test_conv.py",),
 }
 CHECKER = "compute-sanitizer"
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Each tensor is its own allocation, so that the checker sees where it ends."""
 
-UNCHECKED = (
-    "--ignore=tests/ops_triton/test_compiles.py", "--ignore-glob=*_gpu.py", "-k", "not captured",
-)  # fmt: skip
+UNCHECKED = (COMPILED_ONLY, "--ignore-glob=*_gpu.py", "-k", "not captured")
 """What compiles only, and what captures graphs, which needs the cache."""
 
 FOUND = 86
@@ -34,19 +50,19 @@ FOUND = 86
 
 def steps(stage: Stage, asked: argparse.Namespace) -> None:
     stage.run("memcheck, planted", planted)
-    for suite in SUITES:
-        target = TINY.get(suite, suite) if asked.tiny else suite
-        run = partial(run_suite, stage, target)
-        if suite == "tests/gpu" and asked.device == "cpu":
+    for suite, whole in SUITES.items():
+        target = TINY.get(suite, whole) if asked.tiny else whole
+        run = partial(run_suite, stage, [*_side_by_side(suite), *target])
+        if "tests/gpu" in suite and asked.device == "cpu":
             run = partial(dict, not_run="needs a GPU")
         stage.run(f"pytest {suite}", run)
     stage.run("memcheck, first cases", partial(first_cases, stage))
 
 
-def run_suite(stage: Stage, target: str) -> Facts:
+def run_suite(stage: Stage, options: list[str]) -> Facts:
     """Counts of a pytest run in a process of its own; passes when all that ran passed, and some
     did."""
-    code, text, counts = _pytest(stage, [*_side_by_side(target), target])
+    code, text, counts = _pytest(stage, options)
     facts = counts | {"exit_code": code} | ({"output": text[-3000:]} if code else {})
     return facts | {"passed": code == 0 and counts["ran"] > 0}
 
@@ -74,10 +90,9 @@ def first_cases(stage: Stage) -> Facts:
     return facts if passed else facts | {"output": text[-3000:]}
 
 
-def _side_by_side(target: str) -> list[str]:
-    """Options for suites whose tests may share the GPU; those of its memory have it alone."""
-    workers = min(12, (os.cpu_count() or 1) - 2)
-    return ["-n", str(workers)] if target == "tests/ops_triton" and workers > 1 else []
+def _side_by_side(suite: str) -> list[str]:
+    workers = min(WORKERS.get(suite, 1), (os.cpu_count() or 1) - 2)
+    return ["-n", str(workers)] if workers > 1 else []
 
 
 def _pytest(
