@@ -6,7 +6,7 @@
 # from the checkout; with wheels of NInfer in dist/ (tools/build_wheels.py) and NINFER_WHEELS=1 it
 # runs from those instead. SITE holds what is installed; nothing else is touched.
 
-ninfer_site="${1:-/tmp/site}"
+ninfer_site="${1:-${NINFER_CACHE_DIR:-$HOME/.cache/ninfer}/site}"
 ninfer_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 ninfer_wheels() {
