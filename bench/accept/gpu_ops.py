@@ -30,7 +30,7 @@ SUITES = {
 }  # fmt: skip
 """Arguments of pytest by the name of a step."""
 
-WORKERS = {"tests/gpu, engines": 6, "tests/ops_triton": 12}
+WORKERS = {"tests/gpu, engines": 4, "tests/ops_triton": 12}
 """Processes of suites whose tests may share the GPU; those of its memory have it alone."""
 
 TINY = {
