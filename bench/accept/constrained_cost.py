@@ -193,6 +193,8 @@ def summary(found: Found) -> dict[str, Any]:
     pairs = zip(shaped.medians, plain.medians, strict=True)
     report["ratio"] = round(statistics.median(shaped.periods) / statistics.median(plain.periods), 4)
     report["ratio_by_repeat"] = [round(a / b, 4) for a, b in pairs]
+    means = statistics.mean(shaped.periods), statistics.mean(plain.periods)
+    report["ratio_of_means"] = round(means[0] / means[1], 4)
     masks = [1e6 * seconds for seconds in found.masks]
     report["mask_us"] = {
         "masks": len(masks),
