@@ -12,6 +12,13 @@ from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams, plain
 
 JsonObject = Mapping[str, Any]
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Of messages."""
+MEDIA_PARTS = frozenset(
+    "image image_url input_image video video_url input_video audio audio_url input_audio file "
+    "input_file document".split()
+)
+"""Types of content parts that are no text."""
 MAX_SESSION_KEY_BYTES = 256
 MAX_CACHE_MARKERS = 4
 

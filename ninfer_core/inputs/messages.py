@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ninfer_core.contract.errors import Unsupported
+from ninfer_core.contract.requests import MEDIA_PARTS, ROLES
 from ninfer_core.inputs.fields import Field
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-MEDIA_PARTS = frozenset(
-    "image image_url input_image video video_url input_video audio audio_url input_audio file "
-    "input_file document".split()
-)
 _REFUSED = {"function_call": "tool_calls", "audio": "content"}
 
 

@@ -113,6 +113,7 @@ def test_absent_content_is_empty_text(frontend, content):
         ({"role": "user", "content": [{"type": "text"}]}, "messages[1].content[0]"),
         ({"role": "user", "content": object()}, "messages[1]"),
         ({"role": "assistant", "reasoning": 3}, "messages[1].reasoning"),
+        ({"role": "assistant", "reasoning": "a", "thinking": "b"}, "messages[1].reasoning"),
         ({"role": "assistant", "tool_calls": {}}, "messages[1].tool_calls"),
         ({"role": "assistant", "tool_calls": [3]}, "messages[1].tool_calls[0]"),
         (

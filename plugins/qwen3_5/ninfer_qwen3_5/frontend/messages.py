@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninfer_core.contract.errors import InvalidPrompt, Unsupported
+from ninfer_core.contract.requests import MEDIA_PARTS, ROLES
 
 Message = dict[str, Any]
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = ("system", "developer")
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-_MEDIA_TYPES = frozenset(
-    "image image_url input_image video video_url input_video audio audio_url input_audio file "
-    "input_file document".split()
-)
 _MEDIA_KEYS = frozenset({"image", "image_url", "video", "video_url"})
 PARAGRAPH = "\n\n"
 
@@ -108,7 +104,7 @@ def _check_part(part: Any, field: str) -> None:
     if not isinstance(part, dict):
         raise InvalidPrompt(f"{field} is not an object", param=field)
     kind = part.get("type", "text")
-    if kind in _MEDIA_TYPES or _MEDIA_KEYS & part.keys():
+    if kind in MEDIA_PARTS or _MEDIA_KEYS & part.keys():
         raise Unsupported(
             f"{field} is a part of type {kind!r}; this model is served with text only", param=field
         )
@@ -121,6 +117,12 @@ def _alias_reasoning(message: Message, field: str) -> None:
     for name in spellings:
         if not isinstance(message[name], str):
             raise InvalidPrompt(f"{field}.{name} must be text", param=f"{field}.{name}")
+        if message[name] != message[spellings[0]]:
+            raise InvalidPrompt(
+                f"{field}.{name} differs from {spellings[0]}",
+                param=f"{field}.{name}",
+                hint="give one of them",
+            )
     if spellings:
         message["reasoning_content"] = message[spellings[0]]
 
