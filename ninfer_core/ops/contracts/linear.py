@@ -46,10 +46,11 @@ class LinearPrefill(Protocol):
         """The product of :class:`LinearDecode` for many rows of one sequence; not row-invariant.
 
         With a weight that allows it (``allow_a8``) each row of x may be rounded to E4M3 with a
-        scale of its own, in fp32 ``s[t] = max_c |x[t, c]| / 448``, codes half to even:
-        ``y[t, r] = s[t] * sum_c e4m3(x[t, c] / s[t]) * W[r, c]``. A row of zeros gives zeros, one
-        that holds NaN or an infinity NaN. Whether a call rounds depends on the weight and the
-        number of rows alone, and the bits of a row on no other row's values.
+        scale of its own, in fp32 ``m[t] = max_c |x[t, c]|``, codes half to even:
+        ``y[t, r] = m[t] / 448 * sum_c e4m3(x[t, c] * (448 / m[t])) * W[r, c]``. A row of zeros, or
+        below 2^-119, gives zeros, one that holds NaN or an infinity NaN. Whether a call rounds
+        depends on the weight and the number of rows alone, and the bits of a row on no other row's
+        values.
         """
         ...
 

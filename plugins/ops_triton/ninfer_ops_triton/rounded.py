@@ -27,11 +27,11 @@ OLDEST_CAPABILITY = (8, 9)
 MULTIPLE = 16
 """The library takes rows and columns of a weight by so many, and planes from such addresses."""
 
-WIDEST = 32_768
-"""Elements of an activation row that one program holds at once."""
-
 WIDE_SCALES = "wide_scales"
 """The plane f32[rows] beside ``codes`` and ``scales`` of a prepared weight that may go this way."""
+
+_BLOCK = 2048
+"""Elements of a row that a program rounds at once."""
 
 
 def admitted(weight: WeightMatrix) -> WeightMatrix:
@@ -68,16 +68,14 @@ def rounded_product(x: Tensor, weight: WeightMatrix) -> Tensor:
 
 
 def quantised_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes e4m3[T, K] and scales f32[T, 1] of x[T, K], K at most WIDEST."""
+    """Codes e4m3[T, K] and scales f32[T, 1] of x bf16[T, K]."""
     x = x.contiguous()
     count, width = x.shape
     codes = torch.empty((count, width), dtype=torch.float8_e4m3fn, device=x.device)
     scales = torch.empty((count, 1), dtype=torch.float32, device=x.device)
-    block = max(16, 1 << (width - 1).bit_length())
     launch(
         quantise_rows_kernel, (count,),
-        x, codes.view(torch.uint8), scales, width,
-        warps=min(16, max(1, block // 512)), dependent=True, BLOCK=block,
+        x.view(torch.int16), codes.view(torch.uint8), scales, width, dependent=True, BLOCK=_BLOCK,
     )  # fmt: skip
     return codes, scales
 
@@ -87,7 +85,6 @@ def _fits(weight: WeightMatrix) -> bool:
     return (
         weight.format == FP8_ROW.name
         and sizes
-        and weight.columns <= WIDEST
         and capability() >= OLDEST_CAPABILITY
         and weight.planes["codes"].data_ptr() % MULTIPLE == 0
     )

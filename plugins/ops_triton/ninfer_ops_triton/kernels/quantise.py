@@ -6,35 +6,49 @@ import triton
 import triton.language as tl
 
 from ninfer_ops_triton.kernels.kv_store import e4m3
-from ninfer_ops_triton.kernels.lib import await_inputs, release_dependents, wide
+from ninfer_ops_triton.kernels.lib import await_inputs, release_dependents
+
+INFINITE = tl.constexpr(0x7F80)
+"""Bits of bf16 without their sign from which on they stand for no number."""
+
+SMALLEST = tl.constexpr(2.0**-119)
+"""Below it 448 / amax leaves fp32."""
 
 
 @triton.jit
 def quantise_rows_kernel(
-    x,  # [T, width]
-    codes,  # u8 [T, width]
+    x,  # i16 [T, width], the bits of bf16
+    codes,  # u8 [T, width], the bits of E4M3
     scales,  # f32 [T]
     width,
     BLOCK: tl.constexpr,
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One row a program: ``scale = amax / 448``, codes of ``x / scale`` rounded half to even. A row
-    of zeros has scale 0; one that holds NaN or an infinity has scale NaN and codes 0."""
+    """One row a program: ``scale = amax / 448``, codes are ``x * (448 / amax)`` rounded half to
+    even. A row below SMALLEST has scale 0 and codes 0; one that holds NaN or an infinity has scale
+    NaN and codes 0. Magnitudes are compared as integers, in whose order NaN comes last."""
     release_dependents(PDL)
-    k = tl.arange(0, BLOCK)
-    there = k < width
     await_inputs(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    values = wide(tl.load(x + row * width + k, mask=there, other=0.0))
-    broken = tl.max(tl.where((values - values) != 0.0, 1, 0), axis=0) > 0
-    # Of a broken row no number is looked at: what a maximum makes of NaN differs.
-    values = tl.where(broken, 0.0, values)
-    amax = tl.max(tl.abs(values), axis=0)
-    scale = tl.div_rn(amax, tl.full((), 448.0, tl.float32))
-    usable = scale > 0.0
-    divisor = tl.where(usable, scale, 1.0)
-    scaled = tl.div_rn(values, tl.broadcast_to(divisor, (BLOCK,)))
-    scaled = tl.where(usable, tl.minimum(tl.maximum(scaled, -448.0), 448.0), 0.0)
-    tl.store(codes + row * width + k, e4m3(scaled), mask=there)
-    tl.store(scales + row, tl.where(broken, float("nan"), scale))
+    row = tl.program_id(0).to(tl.int64) * width
+    k = tl.arange(0, BLOCK)
+    most = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, width, BLOCK):
+        bits = tl.load(x + row + first + k, mask=first + k < width, other=0).to(tl.int32)
+        most = tl.maximum(most, bits & 0x7FFF)
+    top = tl.max(most, axis=0)
+    amax = (top << 16).to(tl.float32, bitcast=True)
+    usable = (top < INFINITE) & (amax >= SMALLEST)
+    amax = tl.where(usable, amax, 1.0)
+    inverse = tl.where(usable, tl.div_rn(448.0, amax), 0.0)
+    for first in range(0, width, BLOCK):
+        there = first + k < width
+        bits = tl.load(x + row + first + k, mask=there, other=0).to(tl.int32)
+        # Without this, a number that is none would stay one: infinity by 0 is NaN.
+        bits = tl.where(usable, bits, 0)
+        scaled = (bits << 16).to(tl.float32, bitcast=True) * inverse
+        # The interpreter's own cast rounds some numbers wrongly.
+        made = e4m3(scaled) if INTERPRET else scaled.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        tl.store(codes + row + first + k, made, mask=there)
+    scale = tl.where(usable, tl.div_rn(amax, 448.0), 0.0)
+    tl.store(scales + tl.program_id(0), tl.where(top < INFINITE, scale, float("nan")))
