@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from ninfer_core.engine.handle import RequestHandle
@@ -150,7 +151,9 @@ class Child:
             os._exit(ABANDONED)
         watchdog = threading.Timer(GRACE_SECONDS, os._exit, (ABANDONED,))
         watchdog.daemon = True
-        watchdog.start()
+        # From Python 3.12 on no thread starts while the interpreter ends: it needs no watchdog.
+        with suppress(RuntimeError):
+            watchdog.start()
         for number in list(self._handles):
             self._release(number)
         self._ended.set()
