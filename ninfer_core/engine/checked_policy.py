@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
-
 from ninfer_core.contract.cache import CachePolicy, Demand, SaveOffer, SourceCandidate, Victim
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.resources import Shortfall
 from ninfer_core.engine.cache_faults import blamed_on_cache
 
 T = TypeVar("T", SourceCandidate, Victim)
+
+_TRUTHS = ("bool", "bool_")
+"""Names of types: numpy's, which is not imported here, is a comparison's result too."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class CheckedPolicy:
         self._policy.observe(demand)
 
     def _truth(self, method: str, answer: object) -> bool:
-        if isinstance(answer, bool | np.bool_):
+        if type(answer).__name__ in _TRUTHS:
             return bool(answer)
         self._tell(method, f"{type(answer).__name__} instead of a bool")
         return False

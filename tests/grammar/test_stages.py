@@ -208,7 +208,7 @@ def test_a_form_that_others_keep_waiting_is_not_called_too_large(slow, monkeypat
 def test_the_time_that_the_library_takes_to_load_is_not_the_forms(backend, monkeypatch):
     fresh, began, started = open_backend(backend._vocabulary), time.monotonic(), []
     library = fresh._loaded()
-    monkeypatch.setattr(fresh, "_loaded", lambda: time.sleep(0.1) or library)
+    monkeypatch.setattr(fresh, "_loaded", lambda *param: time.sleep(0.1) or library)
     monkeypatch.setattr(fresh, "_part", lambda part, at: started.append(at) or (None, 1))
     part = {"it": {"kind": "regex", "pattern": "a", "param": "it"}}
     fresh.compile(source(part, {"start": 0, "stages": [stage(None, end=True)]}))
