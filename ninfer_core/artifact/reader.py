@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from ninfer_core.artifact.buffers import sha256_hex
@@ -38,6 +37,7 @@ from ninfer_core.artifact.model import (
     Use,
 )
 from ninfer_core.artifact.validate import component_of, validate_directory
+from ninfer_core.closing import Closing
 
 _HASH_THREADS = min(8, os.cpu_count() or 1)
 
@@ -49,7 +49,7 @@ class _Span(NamedTuple):
     data: memoryview
 
 
-class Artifact:
+class Artifact(Closing):
     """A validated artifact whose bytes stay in the files until somebody reads them.
 
     Reads are zero-copy views of read-only maps. Opening checks framing, bounds, references and the
@@ -186,17 +186,6 @@ class Artifact:
         for span in self._spans:
             span.data.release()
         self._spans = []
-
-    def __enter__(self) -> Artifact:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_artifact(path: str | os.PathLike[str], formats: FormatRegistry | None = None) -> Artifact:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
+from ninfer_core.closing import Closing
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import Finished, GenerationEvent, GenerationResult
 from ninfer_core.engine.lifecycle import Abandon, Cancel, Lifecycle
@@ -16,7 +15,7 @@ from ninfer_core.engine.request_record import RequestRecord
 from ninfer_core.engine.response import Response, Terminal
 
 
-class Consumer(ABC):
+class Consumer(Closing):
     """Reading a response to its end: what handles of both kinds of engine share."""
 
     def __init__(self, response: Response) -> None:
@@ -59,17 +58,6 @@ class Consumer(ABC):
     @abstractmethod
     def _let_go(self) -> None:
         """The response was read to its end."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class RequestHandle(Consumer):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import abc
+from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from ninfer_core.closing import Closing
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.frontend import Frontend, PreparedPrompt
 from ninfer_core.contract.requests import PromptInput
 from ninfer_core.engine.checks import adapted
 
 
-class TextCalls(abc.ABC):
+class TextCalls(Closing):
     """The methods of ``contract.engine.EngineLike`` that ask no model, and ``with``."""
 
     _options: EngineOptions
@@ -33,20 +32,6 @@ class TextCalls(abc.ABC):
     def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
         return self._frontend().token_bytes(token_ids)
 
-    @abc.abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @abc.abstractmethod
+    @abstractmethod
     def _frontend(self) -> Frontend:
         """Raises Unavailable once the engine is closed or has failed."""

@@ -18,33 +18,9 @@ from ninfer_ops_triton.bench.peer import measure_peer
 from ninfer_ops_triton.bench.table import _drafts
 from ninfer_ops_triton.bench.traffic import Traffic, traffic_of
 from ninfer_qwen3_5.geometry.artifact import Geometry, write_geometry
+from tests.model.test_geometry import TINY
 from tests.model.test_geometry_drafters import drafter
 
-TINY = {
-    "architectures": ["Qwen3_5ForCausalLM"],
-    "model_type": "qwen3_5_text",
-    "vocab_size": 320,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "full_attention_interval": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "linear_conv_kernel_dim": 4,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 4096,
-    "rope_parameters": {
-        "rope_theta": 1e7,
-        "partial_rotary_factor": 0.25,
-        "mrope_section": [2, 1, 1],
-    },
-    "tie_word_embeddings": False,
-}
 VECTORS = 4 * (9 * 64 + 3 * (128 * 4 + 4 + 4 + 16) + 2 * 32)
 """fp32: two norms a layer and the last one; convolution, decay, bias and norm of three delta nets;
 norms of queries and keys."""

@@ -24,6 +24,8 @@ from ninfer_gateway_http.app import create_app
 from ninfer_gateway_http.server import Server, listen, url_of
 from ninfer_gateway_http.settings import ServerSettings
 
+DRIVER = Path(__file__).with_name("driver.py")
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -219,3 +221,23 @@ def says(_typing: Running) -> Callable[..., Running]:
         return _typing
 
     return writes
+
+
+@pytest.fixture
+def spawn(tmp_path):
+    """Start `ninfer serve` over a scripted engine and end it with the test."""
+    artifact = tmp_path / "m.ninfer"
+    artifact.touch()
+    started = []
+
+    def start(*args):
+        command = [sys.executable, str(DRIVER), str(artifact), *map(str, args)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -17,28 +14,7 @@ from ninfer_core.contract.engine import EngineOptions
 from ninfer_gateway_http.options import ServerGroup
 from ninfer_gateway_http.server import listen
 
-DRIVER = Path(__file__).with_name("driver.py")
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
-
-
-@pytest.fixture
-def spawn(tmp_path):
-    """Start `ninfer serve` and end it with the test."""
-    artifact = tmp_path / "m.ninfer"
-    artifact.touch()
-    started = []
-
-    def start(*args):
-        command = [sys.executable, str(DRIVER), str(artifact), *args]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def report_of(process):

@@ -9,10 +9,8 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -23,29 +21,8 @@ from ninfer_gateway_http.settings import ServerSettings
 from ninfer_gateway_http.sockets import CannotListen, listen_unix, tls_of
 from tests.http.conftest import Running
 
-DRIVER = Path(__file__).with_name("driver.py")
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
-
-
-@pytest.fixture
-def spawn(tmp_path):
-    """Start `ninfer serve` over a scripted engine and end it with the test."""
-    artifact = tmp_path / "m.ninfer"
-    artifact.touch()
-    started = []
-
-    def start(*args):
-        command = [sys.executable, str(DRIVER), str(artifact), *map(str, args)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def report_of(process):
