@@ -61,6 +61,15 @@ def test_the_largest_seed_is_followed_by_the_first(server):
     assert [c["message"]["content"] for c in choices] == [f"seed {2**64 - 1}", "seed 0"]
 
 
+def test_a_seed_may_be_negative_and_minus_one_is_none(server):
+    server.engine.script = by_seed
+    for seed, counted in ((-2, 2**64 - 2), (-(2**63), 2**63), (-1, None)):
+        assert server.chat(seed=seed).json["choices"][0]["message"]["content"] == f"seed {counted}"
+    for seed in (-(2**63) - 1, 2**64):
+        refused = server.chat(seed=seed)
+        assert (refused.status, refused.error["param"]) == (400, "seed")
+
+
 def test_choices_without_a_seed_draw_their_own(server):
     server.engine.script = by_seed
     server.chat(n=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 
 import openai
@@ -57,7 +59,7 @@ CHOSEN = {"type": "function", "function": {"name": "f"}}
         ({"top_k": 1 << 31}, "top_k"),
         ({"top_p": 1.5}, "top_p"),
         ({"presence_penalty": 3}, "presence_penalty"),
-        ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
         ({"max_tokens": -5}, "max_tokens"),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"),
@@ -189,9 +191,29 @@ def test_a_body_over_the_limit_is_refused(serve):
 
 
 def test_unknown_paths_and_methods_have_the_same_shape(server):
-    assert server.request("/v1/nothing").error["code"] == "not_found"
+    missing = server.request("/v1/nothing").error
+    assert (missing["code"], missing["message"]) == ("not_found", "Not Found: GET /v1/nothing")
     reply = server.request("/v1/chat/completions")
     assert (reply.status, reply.error["code"]) == (405, "method_not_allowed")
+    assert reply.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/health", 200), ("/ready", 200), ("/v1/models", 200), ("/", 200), ("/v1/messages", 405)],
+)
+def test_head_is_get_without_its_body(server, path, status):
+    """What only looks whether a server is there often asks so."""
+    got = server.request(path)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as wire:
+        wire.request("HEAD", path)
+        answer = wire.getresponse()
+        assert (answer.status, answer.read()) == (status, b"")
+        wire.request("GET", path)  # its answer begins where the head ended
+        assert wire.getresponse().status == status
+    assert got.status == status
+    for name in ("content-type", "content-length", "allow"):
+        assert answer.headers[name] == got.headers.get(name)
 
 
 def test_the_request_id_is_kept_or_made(server):

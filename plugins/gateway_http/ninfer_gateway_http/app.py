@@ -17,7 +17,7 @@ from ninfer_gateway_http.documents import ERRORS
 from ninfer_gateway_http.failures import add_failures
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.metrics import router as metrics
-from ninfer_gateway_http.middleware import ApiKey, BodyLimit, HeaderLimit
+from ninfer_gateway_http.middleware import ApiKey, BodyLimit, HeadAsGet, HeaderLimit
 from ninfer_gateway_http.models import router as models
 from ninfer_gateway_http.page import chat_page
 from ninfer_gateway_http.page import router as page
@@ -55,6 +55,7 @@ def _add_rules(app: FastAPI, settings: ServerSettings) -> None:
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.receive_timeout)
     if settings.api_keys:
         app.add_middleware(ApiKey, keys=settings.api_keys, door=chat_page())
+    app.add_middleware(HeadAsGet)
     app.add_middleware(HeaderLimit)
     if settings.cors_origins:
         # Outside the key: a browser asks beforehand, without one, whether it may send it.

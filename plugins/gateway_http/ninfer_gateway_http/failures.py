@@ -49,7 +49,11 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
     message = _UNREADABLE if error.status_code == 400 else str(error.detail)
-    return _send(ErrorReply(status=error.status_code, message=message, code=code), request)
+    if error.status_code in (404, 405):
+        message = f"{message}: {request.method} {request.scope['path'][:200]}"
+    reply = _send(ErrorReply(status=error.status_code, message=message, code=code), request)
+    reply.headers.update(error.headers or {})  # a 405 names the methods that are allowed
+    return reply
 
 
 async def _invalid_body(request: Request, error: Exception) -> Response:

@@ -51,6 +51,17 @@ class HeaderLimit:
         await self._app(scope, receive, send)
 
 
+class HeadAsGet:
+    """Answers HEAD as GET; the server leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope if scope.get("method") != "HEAD" else {**scope, "method": "GET"}
+        await self._app(asked, receive, send)
+
+
 def _too_much(scope: Scope) -> str | None:
     headers = scope["headers"]
     size = sum(len(name) + len(value) + len(b": \r\n") for name, value in headers)

@@ -12,26 +12,39 @@ from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams
 
 MAX_STOP_STRINGS: Final = 16
 SEEDS: Final = 1 << 64
+LEAST_SEED: Final = -(1 << 63)
 
 
 def sampling_params(
     model: LoadSummary,
     *,
     top_k: int | None = None,
+    seed: int | None = None,
     logit_bias: Mapping[str, float] | None = None,
     **given: float | None,
 ) -> SamplingParams:
     """The model's own sampling defaults with what is not None put over them.
 
     ``given`` are further fields of SamplingParams under their own names. A ``top_k`` of -1 means 0,
-    which keeps all tokens. Raises InvalidRequest that names the field.
+    which keeps all tokens, a ``seed`` of -1 none. Raises InvalidRequest that names the field.
     """
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if top_k is not None:
         changes["top_k"] = 0 if top_k == -1 else top_k
+    if seed is not None and seed != -1:
+        changes["seed"] = _seed(seed)
     if logit_bias is not None:
         changes["logit_bias"] = _biases(logit_bias, model)
     return replace(model.default_sampling, **changes)
+
+
+def _seed(seed: int) -> int:
+    """OpenAI's seeds are signed: those below zero count back from the largest."""
+    if not LEAST_SEED <= seed < SEEDS:
+        raise InvalidRequest(
+            f"seed is {seed}; it must lie between -2**63 and 2**64 - 1", param="seed"
+        )
+    return seed % SEEDS
 
 
 def of_choice(sampling: SamplingParams, index: int) -> SamplingParams:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues, check_extras
+from ninfer_gateway_http.sampling import LEAST_SEED, SEEDS
 from ninfer_gateway_http.wire_types import (
     LogitBias,
     Message,
@@ -59,7 +60,7 @@ class GenerationFields(BaseModel):
     frequency_penalty: Annotated[float | None, between(-2, 2)] = None
     repetition_penalty: Annotated[float | None, between(0.01, 10)] = None
     logit_bias: LogitBias = None
-    seed: Annotated[int | None, between(0, (1 << 64) - 1)] = None
+    seed: Annotated[int | None, between(LEAST_SEED, SEEDS - 1)] = None
     prompt_logprobs: Annotated[int | None, between(0, 20)] = None
 
     return_token_ids: bool | None = None

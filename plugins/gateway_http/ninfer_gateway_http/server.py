@@ -26,8 +26,7 @@ _GOODBYE: Final = 5
 _SLICE: Final = 0.2
 _TICK: Final = 0.02
 _THREADS: Final = 64
-"""Requests that may be tokenised, or wait for their grammar, at a time: one that takes long must
-not keep the others from being submitted."""
+"""Requests that are prepared and submitted at a time; what takes longer has threads of its own."""
 
 
 class Server(uvicorn.Server):
