@@ -67,7 +67,11 @@ class _Change:
 
 
 class FakeSession:
-    """One request's output. After ``thinking_budget`` tokens it forces CLOSE_TOKENS once."""
+    """One request's output. After ``thinking_budget`` tokens it forces CLOSE_TOKENS once. ``cuts``:
+    what a round produced behind them is dropped; else a session that said how much room there is
+    takes what it gets."""
+
+    cuts = False
 
     def __init__(
         self, options: GenerationOptions, grammar: FakeGrammar | None, faults: FaultPlan
@@ -157,7 +161,7 @@ class FakeSession:
             for stop in self._options.stop:
                 if text.endswith(stop):
                     return index + 1, FinishReason.STOP_STRING, stop
-            if index + 1 < len(span.token_ids) and self._must_close(index + 1):
+            if self.cuts and index + 1 < len(span.token_ids) and self._must_close(index + 1):
                 return index + 1, None, None
         return len(span.token_ids), span.limit, None
 

@@ -38,6 +38,7 @@ def test_a_budget_that_no_permit_knew_of(burst, ahead, monkeypatch) -> None:
     """The session says beforehand that nothing will be forced, as where a thought has yet to
     open."""
     monkeypatch.setattr(FakeSession, "thinking_room", None)
+    monkeypatch.setattr(FakeSession, "cuts", True)
     for budget in range(2, 9):
         for count in (budget, budget + 1, 14):
             plain, made = (answered(n, ahead, budget, count) for n in (1, burst))

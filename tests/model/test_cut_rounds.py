@@ -110,6 +110,7 @@ def test_a_sequence_goes_on_from_within_a_round(build_case, units, backend, kept
 def test_budgets_that_no_permit_knew_of(build_case, units, most, backend, monkeypatch) -> None:
     """As with a thought that the model opens within a round. Beside stops, masks, penalties."""
     monkeypatch.setattr(FakeSession, "thinking_room", None)
+    monkeypatch.setattr(FakeSession, "cuts", True)
     case, sizes = build_case("tied"), {"max_context": CONTEXT, "max_concurrency": 4}
     rng = random.Random(most)
     mix = random_mix(rng, CONTEXT, 12)
