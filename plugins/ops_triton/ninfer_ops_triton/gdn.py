@@ -11,6 +11,7 @@ from torch import Tensor
 from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
 from ninfer_core.ops.errors import OpError
 from ninfer_ops_triton.kernels import conv
+from ninfer_ops_triton.kernels import gdn_mix as mix
 from ninfer_ops_triton.kernels import gdn_step as steps
 from ninfer_ops_triton.launch import cdiv, launch
 
@@ -161,7 +162,7 @@ def gdn_mix_step(
     rows, heads, dv = stacked.shape[0], sizes["NV"], sizes["DV"]
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
     launch(
-        steps.mix_kernel, (rows * heads,),
+        mix.mix_kernel, (rows * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
@@ -189,7 +190,7 @@ def gdn_mix_verify(
         )
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
     launch(
-        steps.mix_verify_kernel, (sequences * heads,),
+        mix.mix_verify_kernel, (sequences * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots,
         records.inputs, records.inputs.stride(0), *_recorded(records), out, width,
@@ -213,7 +214,7 @@ def gdn_fold_layers(
         shapes = [list(pool.shape) for pool in (history, *pools)]
         raise OpError(f"state has {layers} layers; history and records are {shapes}")
     launch(
-        steps.fold_layers_kernel, (sizes["NV"], slots.shape[0], layers),
+        mix.fold_layers_kernel, (sizes["NV"], slots.shape[0], layers),
         history, *history.stride()[:2], state, *state.stride()[:2], slots, targets,
         *(x for pool in pools for x in (pool, *pool.stride()[:2])), counts,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True, **sizes,

@@ -25,7 +25,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ninfer_ops_triton.kernels.gdn_step import L2_EPS
+from ninfer_ops_triton.kernels.gdn_rule import L2_EPS
 from ninfer_ops_triton.kernels.lib import (
     await_inputs,
     dot,
