@@ -29,6 +29,9 @@ TAIL = 3000
 SPARE = 8.0
 """Seconds before the limit in which parts that still run are ended."""
 
+LEAST = 0.7
+"""Of what a part is expected to take; with less than that left it is not begun."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -144,14 +147,18 @@ class Whole:
     begun: float = field(default_factory=time.monotonic)
     parts: dict[str, Facts] = field(default_factory=dict)
     live: list[Running] = field(default_factory=list)
+    reserved: float = 0.0
 
     @property
     def left(self) -> float:
-        return float(self.asked.limit) - (time.monotonic() - self.begun)
+        """Seconds for the parts of this phase."""
+        return float(self.asked.limit) - self.reserved - (time.monotonic() - self.begun)
 
-    def phase(self, together: bool, parts: list[Part]) -> None:
+    def phase(self, together: bool, parts: list[Part], reserved: float = 0.0) -> None:
+        """Run ``parts``; ``reserved`` seconds are for those of later phases."""
+        self.reserved = reserved
         for part in parts:
-            if self.left < min(part.expected, float(self.asked.limit)) * 0.7:
+            if self.left < min(part.expected, float(self.asked.limit)) * LEAST:
                 self.parts[part.name] = {"passed": None, "not_run": "no time left"}
                 self.say(f"{part.name}: not run, {self.left:.0f} s are left")
                 continue
@@ -246,18 +253,24 @@ FIGURES = (
 """Of steps of ``speed``, what the table shows."""
 
 
+def _wanted(part: Part, asked: argparse.Namespace) -> bool:
+    return not asked.only or any(text in part.name for text in asked.only)
+
+
+def _expected(together: bool, parts: list[Part]) -> float:
+    return (max if together else sum)([0.0, *(part.expected for part in parts)])
+
+
 def run(asked: argparse.Namespace) -> int:
     """Exit status: 0 when every part ran and passed."""
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.conditions = gpu_conditions()
     with tempfile.TemporaryDirectory() as folder:
         whole = Whole(asked, Path(folder))
-        for together, parts in PHASES:
-            wanted = [
-                part for part in parts
-                if not asked.only or any(text in part.name for text in asked.only)
-            ]  # fmt: skip
-            whole.phase(together, wanted)
+        phases = [(together, [p for p in parts if _wanted(p, asked)]) for together, parts in PHASES]
+        for number, (together, parts) in enumerate(phases):
+            later = sum(_expected(*phase) for phase in phases[number + 1 :])
+            whole.phase(together, parts, LEAST * min(later, asked.limit))
         whole.compare()
         whole.table()
     return 0 if whole.passed else 1

@@ -88,11 +88,11 @@ def all_stages(accept_scripts, tmp_path, monkeypatch):
     stub.write_text(STUB)
     monkeypatch.setattr(gpu_all, "GPU", stub)
 
-    def run(phases, limit):
+    def run(phases, limit, expected=1.0):
         from argparse import Namespace
 
         made = [
-            (together, tuple(gpu_all.Part(name, ("--stage", name), 1.0) for name in names))
+            (together, tuple(gpu_all.Part(name, ("--stage", name), expected) for name in names))
             for together, names in phases
         ]
         monkeypatch.setattr(gpu_all, "PHASES", tuple(made))
@@ -127,6 +127,16 @@ def test_a_stage_that_hangs_is_ended_in_time_and_no_later_one_begins(all_stages)
     assert report["seconds"] < 9.0
 
 
+def test_parts_side_by_side_leave_time_for_those_behind_them(all_stages, monkeypatch) -> None:
+    import gpu_all
+
+    monkeypatch.setattr(gpu_all, "SPARE", 1.0)
+    code, report = all_stages([(True, ["hangs", "a"]), (False, ["b"])], 12.0, expected=6.0)
+    assert code == 1
+    assert report["parts"]["hangs"]["exit_code"] != 0
+    assert report["parts"]["b"]["passed"]
+
+
 def test_all_stages_passed(all_stages) -> None:
     code, report = all_stages([(True, ["a", "b"])], 60.0)
     assert (code, report["passed"]) == (0, True)
@@ -137,7 +147,7 @@ def test_decode_after_long_prompts_is_held_against_short_ones(all_stages, monkey
 
     shares = {"decode, 9b bf16": {"share 1": 0.8}, "long, 9b bf16": {"share far": 0.6}}
 
-    def ran(whole, together, parts):
+    def ran(whole, together, parts, reserved):
         whole.parts |= {
             name: {"passed": True, "exit_code": 0, "seconds": 1.0, "report": {"steps": {"a": made}}}
             for name, made in shares.items()
