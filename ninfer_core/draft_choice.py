@@ -46,7 +46,8 @@ def draft_entry(host: PluginHost, options: EngineOptions) -> DraftBackendEntry |
     if options.draft_tokens > entry.max_drafts:
         raise UsageError(
             f"draft_tokens is {options.draft_tokens}; draft backend {entry.name} makes at most "
-            f"{entry.max_drafts}"
+            f"{entry.max_drafts}",
+            hint=f"give --draft-tokens {entry.max_drafts} or less",
         )
     return entry
 

@@ -18,6 +18,7 @@ A plug-in's command that opens an engine takes an :class:`EngineGroup`, wraps it
 from __future__ import annotations
 
 from ninfer_core.console.engine_group import (
+    ENGINE_FLAGS,
     ActivationsOption,
     DeviceOption,
     DraftTokensOption,
@@ -29,7 +30,7 @@ from ninfer_core.console.engine_group import (
     SpecOption,
     check_draft_tokens,
 )
-from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say
+from ninfer_core.console.failures import BAD_INPUT, FAILED, DebugOption, reported, say, spelled
 from ninfer_core.console.groups import with_groups
 from ninfer_core.console.interrupt import Interrupt, Interrupted, leave
 from ninfer_core.console.opening import open_engine, open_remote_engine
@@ -38,6 +39,7 @@ from ninfer_core.console.start_report import say_start, start_facts
 
 __all__ = [
     "BAD_INPUT",
+    "ENGINE_FLAGS",
     "FAILED",
     "ActivationsOption",
     "DebugOption",
@@ -59,6 +61,7 @@ __all__ = [
     "reported",
     "say",
     "say_start",
+    "spelled",
     "spinner",
     "start_facts",
     "with_groups",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -45,6 +45,19 @@ SpecOption = Annotated[
 DraftTokensOption = Annotated[
     int | None, typer.Option(min=1, metavar="K", help="Draft tokens per round.")
 ]
+
+ENGINE_FLAGS: Final = {
+    "activations is": "--activations is",
+    "draft_sampling": "--draft-sampling",
+    "draft_tokens": "--draft-tokens",
+    "extra_state_slots": "--cache-slots",
+    "host_bytes": "--host-memory",
+    "kv_format": "--kv-dtype",
+    "kv_tokens": "--kv-capacity",
+    "max_context": "--max-context",
+    "prefill_chunk": "--prefill-chunk",
+}
+"""What the contract calls the values of these options; for :func:`reported`."""
 
 SchemaInstructionOption = Annotated[
     bool,

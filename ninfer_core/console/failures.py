@@ -44,13 +44,14 @@ def reported(
         _print_error("interrupted", {"code": "cancelled", "param": None}, as_json=as_json)
         leave()
     except (NinferError, OSError) as error:
-        _report(error, _spelled(str(error), flags or {}), debug=debug, as_json=as_json)
+        _report(error, spelled(str(error), flags or {}), debug=debug, as_json=as_json)
     except Exception as error:
         message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
         _report(error, message, debug=debug, as_json=as_json)
 
 
-def _spelled(message: str, flags: Mapping[str, str]) -> str:
+def spelled(message: str, flags: Mapping[str, str]) -> str:
+    """``message`` with the command's options in place of the contract's field names."""
     for field, flag in flags.items():
         message = message.replace(field, flag)
     return message

@@ -7,7 +7,7 @@ import pty
 import re
 import signal
 
-from ninfer_core.contract.errors import NonFiniteOutput
+from ninfer_core.contract.errors import NonFiniteOutput, Unsupported
 from ninfer_core.testing.scripted_engine import plain_text
 from ninfer_core.testing.scripted_reply import Reply
 
@@ -94,3 +94,12 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_conversation(spawn):
     os.write(ours, b"/exit\n")
     assert process.wait(10) == 0
     os.close(ours)
+
+
+def test_errors_name_options_and_not_fields_of_the_contract(ninfer):
+    def refuse(prompt, options):
+        raise Unsupported("chat.effort has no effect", param="chat.effort")
+
+    ninfer.script = refuse
+    done = ninfer("chat", "demo", "--reasoning-effort", "low", stdin="one\n")
+    assert "ninfer: error: --reasoning-effort has no effect" in done.err

@@ -9,8 +9,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from typer.testing import CliRunner
 
 from ninfer_core.contract.engine import EngineOptions
+from ninfer_core.plugins import host_of
+from ninfer_gateway_http.command import serve_app
 from ninfer_gateway_http.options import ServerGroup
 from ninfer_gateway_http.server import listen
 
@@ -120,3 +123,19 @@ def test_a_taken_port_ends_with_one_line(spawn):
 def test_the_engine_is_asked_to_tell_the_model_forms(told):
     options = ServerGroup(schema_instruction=told).widen(EngineOptions())
     assert options.schema_instruction is told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--max-gap-ms", "0"], "--max-gap-ms is 0.0; it must be above 0"),
+        (["--max-gap-ms", "9", "--max-concurrency", "1"], "--max-concurrency is 1"),
+    ],
+)
+def test_errors_of_the_start_name_options(monkeypatch, tmp_path, arguments, named):
+    monkeypatch.setattr("ninfer_gateway_http.command.log_to_stderr", lambda *given: None)
+    path = tmp_path / "m.ninfer"
+    path.touch()
+    done = CliRunner().invoke(serve_app, [str(path), "--port", "0", *arguments], obj=host_of({}))
+    assert done.exit_code == 2
+    assert named in done.stderr

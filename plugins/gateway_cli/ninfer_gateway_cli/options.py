@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ninfer_core.console import ENGINE_FLAGS
 from ninfer_core.contract.engine import LoadSummary
 from ninfer_core.contract.requests import ChatOptions, ConsumerMode, GenerationOptions
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.errors import UsageError
 
-FLAGS: Final = {
+FLAGS: Final = ENGINE_FLAGS | {
     "chat.effort": "--reasoning-effort",
     "chat.thinking": "--thinking",
     "max_new_tokens": "--max-new",

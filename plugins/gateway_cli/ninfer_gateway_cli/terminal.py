@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from ninfer_core.console import Interrupt, say
+from ninfer_core.console import Interrupt, say, spelled
 from ninfer_core.errors import NinferError
 from ninfer_gateway_cli.conversation import Conversation
+from ninfer_gateway_cli.options import FLAGS
 from ninfer_gateway_cli.report import timing_line
 from ninfer_gateway_cli.sinks import TextSink
 
@@ -90,7 +91,7 @@ class Terminal:
                 result = self._conversation.ask(text, sink, interrupt)
         except NinferError as error:
             sink.fail()
-            say("error", str(error))
+            say("error", spelled(str(error), FLAGS))
             self._failed = True
             return
         sink.end(result)

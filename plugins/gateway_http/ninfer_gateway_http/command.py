@@ -22,7 +22,7 @@ from ninfer_core.console import (
 )
 from ninfer_core.contract.engine import EngineLike
 from ninfer_gateway_http.log_format import log_to_stderr
-from ninfer_gateway_http.options import ServerGroup
+from ninfer_gateway_http.options import FLAGS, ServerGroup
 from ninfer_gateway_http.options_operation import AccessGroup, OperationGroup
 from ninfer_gateway_http.start_report import start_report
 
@@ -49,7 +49,7 @@ def serve(
 
     SIGTERM or Ctrl-C refuses new requests and lets the running ones finish; a second one ends now.
     """
-    with reported(debug=debug):
+    with reported(debug=debug, flags=FLAGS):
         from ninfer_gateway_http.app import create_app
         from ninfer_gateway_http.server import Server
         from ninfer_gateway_http.sockets import listen, listen_unix, tls_of, url_of

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from ninfer_core.console import SchemaInstructionOption
+from ninfer_core.console import ENGINE_FLAGS, SchemaInstructionOption
 from ninfer_core.contract.engine import MAX_CONCURRENCY, EngineOptions
 from ninfer_gateway_http.settings import ServerSettings
+
+FLAGS: Final = ENGINE_FLAGS | {
+    "max_concurrency": "--max-concurrency",
+    "max_gap_ms": "--max-gap-ms",
+    "max_pending": "--max-pending-requests",
+}
+"""What the contract calls these options' values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from ninfer_core.console import (
     with_groups,
 )
 from ninfer_gateway_cli.conversation import Conversation
-from ninfer_gateway_cli.options import AnswerGroup, Draws, SamplingGroup
+from ninfer_gateway_cli.options import FLAGS, AnswerGroup, Draws, SamplingGroup
 from ninfer_gateway_cli.report import VerboseOption
 from ninfer_gateway_cli.terminal import Terminal
 
@@ -43,7 +43,7 @@ def chat(
 
     /help lists the commands. Ctrl-C stops an answer and keeps the conversation; Ctrl-D ends it.
     """
-    with reported(debug=debug):
+    with reported(debug=debug, flags=FLAGS):
         draws = Draws(sampling)
         options = answer.to_options(draws.checked())
         with Interrupt() as interrupt:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ninfer_core.console import (
+    ENGINE_FLAGS,
     DebugOption,
     DeviceOption,
     Interrupt,
@@ -25,10 +26,7 @@ from ninfer_ops_triton.bench.chat_session import ChatSession, ChatSetting
 from ninfer_ops_triton.bench.chosen import ModelGroup, artifact_for, is_geometry
 from ninfer_ops_triton.bench.talks import Sizes
 
-_FLAGS = {
-    "kv_format": "--kv-dtype",
-    "kv_tokens": "--kv-capacity",
-    "host_bytes": "--host-memory",
+_FLAGS = ENGINE_FLAGS | {
     "max_context": "--system, --user, --new and --turns",
 }
 """What the contract calls these options' values."""

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from ninfer_core.console import (
+    ENGINE_FLAGS,
     ActivationsOption,
     DebugOption,
     DeviceOption,
@@ -31,9 +32,7 @@ from ninfer_ops_triton.bench.chosen import ModelGroup, artifact_for
 from ninfer_ops_triton.bench.peer import NAMES
 from ninfer_ops_triton.bench.session import Session, Setting
 
-_FLAGS = {
-    "activations is": "--activations is",
-    "kv_format": "--kv-dtype",
+_FLAGS = ENGINE_FLAGS | {
     "max_concurrency": "--batch",
     "max_context": "--prompt and --rounds",
 }
