@@ -79,6 +79,11 @@ def verify_draw(sequences: int, width: int, masked: bool) -> None:
     )  # fmt: skip
 
 
+def law(sequences: int, width: int, vocabulary: int) -> None:
+    rows = META.empty(sequences * width, vocabulary)
+    sampling.sampling_law(rows, settings(sequences, 16, 4))
+
+
 def tiny(vocabulary: int) -> None:
     """One block, whose counts Triton takes for constants."""
     logits, where = META.empty(1, vocabulary), META.empty(1, dtype=I32)
@@ -117,6 +122,9 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "verify_draw": partial(verify_draw, 8, 4, True),
     "verify_draw_one": partial(verify_draw, 1, 16, False),
     "prefill": partial(verify, 1, 1, False),
+    "law": partial(law, 8, 8, VOCABULARY),
+    "law_of_candidates": partial(law, 8, 7, 16),
+    "law_of_one": partial(law, 1, 1, 16),
     "tiny": partial(tiny, 50),
     "numbers_1": partial(numbers, 1, 2),
     "numbers_8": partial(numbers, 8, 8),

@@ -1,4 +1,4 @@
-"""Laws and lists of many rows are made of a few rows at a time: the same, in bounded memory."""
+"""What draws, laws, lists and acceptance need beside the logits is what is planned for them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ninfer_core.ops.contracts.values import DraftLaw
+from ninfer_core.ops.contracts.values import DraftLaw, DrawPurpose, TokenCounts
 from ninfer_core.ops.reference import OPS
-from ninfer_ops_triton import sampling
+from ninfer_ops_triton import draws, sampling
 from ninfer_qwen3_5.program.queued import round_room
 from tests.ops_triton.laws import settings
 
@@ -53,11 +53,8 @@ def drawn(rows: int, vocab: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 24])
-def test_laws_and_lists_of_any_number_of_rows_are_those_of_the_reference(count) -> None:
+def test_lists_of_any_number_of_rows_are_those_of_the_reference(count) -> None:
     logits = drawn(count, 700)
-    rows = settings(CPU, *[SETTING | {"top_k": 3 + place} for place in range(count)])
-    expected = OPS.sampling_law(logits, rows)
-    torch.testing.assert_close(sampling.sampling_law(logits, rows), expected, rtol=1e-5, atol=1e-7)
     tokens = torch.arange(count, dtype=torch.int32)
     made, listed = sampling.logprobs(logits, tokens, 5), OPS.logprobs(logits, tokens, 5)
     assert torch.equal(made.top_ids, listed.top_ids)
@@ -65,8 +62,7 @@ def test_laws_and_lists_of_any_number_of_rows_are_those_of_the_reference(count) 
     torch.testing.assert_close(made.top_values, listed.top_values)
 
 
-def test_settings_of_a_sequence_hold_for_all_its_rows_in_every_part() -> None:
-    """Twelve rows of three sequences: the second part begins inside the third."""
+def test_settings_of_a_sequence_hold_for_all_its_rows() -> None:
     logits = drawn(12, 300)
     rows = settings(CPU, *[SETTING | {"top_k": 1 + 9 * place} for place in range(3)])
     law = sampling.sampling_law(logits, rows)
@@ -74,18 +70,31 @@ def test_settings_of_a_sequence_hold_for_all_its_rows_in_every_part() -> None:
     torch.testing.assert_close(law, OPS.sampling_law(logits, rows), rtol=1e-5, atol=1e-7)
 
 
-def test_the_plan_knows_how_many_rows_are_sorted_at_a_time() -> None:
+def test_the_plan_knows_how_many_rows_are_listed_at_a_time() -> None:
     assert sampling.AT_ONCE == round_room.AT_ONCE
 
 
 def test_laws_take_what_was_planned() -> None:
-    vocab, count = 1 << 16, 24
+    vocab, count = 1 << 13, 6
     logits, rows = drawn(count, vocab), settings(CPU, *[SETTING] * 3)
     with Peak(logits) as made:
         law = sampling.sampling_law(logits, rows)
-    planned = vocab * (4 * count + round_room.AT_ONCE * round_room.SORTED)
+    planned = count * (4 * vocab + round_room.SUMMARY)
     assert 0.8 * planned < made.peak < planned
     assert law.sum(1).allclose(torch.ones(count))
+
+
+def test_draws_take_what_was_planned() -> None:
+    vocab, count = 1 << 13, 6
+    logits, rows = drawn(count, vocab), settings(CPU, *[SETTING] * count)
+    counts = TokenCounts(
+        torch.zeros(count, vocab, dtype=torch.int32), torch.zeros(count, vocab) > 1
+    )
+    lanes, positions = torch.arange(count), torch.arange(count, dtype=torch.int32)
+    with Peak(logits, counts.generated, counts.prompt) as made:
+        draws.draw_rows(logits, vocab, rows, counts, lanes, positions, DrawPurpose.DECODE)
+    planned = count * (4 * vocab + round_room.SUMMARY)
+    assert 0.8 * planned < made.peak < planned
 
 
 def test_lists_take_what_was_planned() -> None:

@@ -17,13 +17,13 @@ from ninfer_core.ops.contracts.values import (
     DraftLaw,
     DrawPurpose,
     LogprobRows,
-    SamplingRows,
     TokenCounts,
 )
 from ninfer_core.ops.reference.logits import nonfinite_rows
 from ninfer_ops_triton import draws
 from ninfer_ops_triton.kernels import argmax, philox
 from ninfer_ops_triton.launch import launch
+from ninfer_ops_triton.laws import sampling_law
 
 FULL = float(1 << 44)
 """A probability of 1 as a whole mass: sums over a vocabulary stay below 2^62."""
@@ -32,42 +32,6 @@ FULL = float(1 << 44)
 AT_ONCE = 8
 """Rows whose vocabularies are sorted or listed at a time: what that needs beside does not grow with
 all rows of a round."""
-
-
-def sampling_law(logits: Tensor, rows: SamplingRows) -> Tensor:
-    width = logits.shape[0] // rows.temperature.shape[0]
-    settings = [
-        values.repeat_interleave(width).unsqueeze(1)
-        for values in (rows.temperature, rows.top_k, rows.top_p, rows.min_p)
-    ]
-    law = torch.zeros_like(logits)
-    for part in _parts(logits.shape[0]):
-        _fill_law(law[part], logits[part], *(column[part] for column in settings))
-    return law
-
-
-def _fill_law(
-    law: Tensor, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
-) -> None:
-    """The law of some rows into zeros; settings are columns."""
-    # Adding 0 makes the two zeros one, which a sort by bits would tell apart.
-    sorted_logits, order = (logits + 0.0).sort(dim=1, descending=True, stable=True)
-    rank = torch.arange(logits.shape[1], device=logits.device)
-    greedy = temperature <= 0
-    keep = (rank < torch.where(greedy, 1, top_k)) | (~greedy & (top_k <= 0))
-    top = sorted_logits[:, :1]
-    keep &= top.isfinite()
-    below = (sorted_logits - top) / torch.where(greedy, 1.0, temperature)
-    weights = torch.where(sorted_logits == top, 0.0, below).exp().masked_fill(~keep, 0.0)
-    masses = _masses(weights)
-    sums = masses.cumsum(1)
-    nucleus = sums - masses < top_p.double() * sums[:, -1:].double()
-    nucleus |= (top_p >= 1) | (rank == 0)
-    nucleus &= weights >= min_p
-    kept = masses.masked_fill(~(nucleus | greedy), 0)
-    # From whole masses, because the order of a float sum over a row depends on how many rows are.
-    share = kept.double() / kept.sum(1, keepdim=True).clamp_min(1).double()
-    law.scatter_(1, order, share.float())
 
 
 def logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:

@@ -13,20 +13,18 @@ from ninfer_qwen3_5.config import TextConfig
 from ninfer_qwen3_5.program.drafting import DraftRoom
 
 AT_ONCE = 8
-"""Rows that a backend may sort at a time, whatever a round has (``ops_triton`` does)."""
-
-SORTED = 72
-"""Bytes for each logit of these rows while a law is made of them: copy, sorted values and order,
-weights, whole masses and their sums, some in double precision."""
+"""Rows whose log-probabilities a backend may list at a time, whatever a round has (``ops_triton``
+does)."""
 
 LISTED = 40
-"""The same while log-probabilities are listed: values, and codes of eight bytes twice."""
+"""Bytes for each logit of these rows: values, and codes of eight bytes twice."""
 
 TESTED = 40
 """For each logit of one row of every sequence while its drafts are tried against their law."""
 
-SUMMARY = 32 << 10
-"""For each row that is drawn, beside its logits: what blocks of the row say, and candidates."""
+SUMMARY = 192 << 10
+"""For each row that is drawn, beside its logits: what blocks of the row say, candidates, and sums
+by digit where a cut lies beyond them."""
 
 SPLITS = 64
 """Parts of a row's context whose attention is summed apart, at most."""
@@ -78,11 +76,10 @@ class RoundRoom:
         return layer_bytes(self.config, self.draft.taps) + 4 * SPLITS * (attended + 2)
 
     def _draws(self) -> int:
-        """Processed logits; where drafts are drawn, laws beside them, a few rows at a time."""
+        """Processed logits; where drafts are drawn, laws beside them."""
         drawn = self.rows * (4 * self.vocab + SUMMARY)
         if self.draft.draws:
-            sorted_rows = min(self.rows, AT_ONCE) * SORTED
-            drawn += self.vocab * (4 * self.rows + sorted_rows + self.sequences * TESTED)
+            drawn += drawn + self.vocab * self.sequences * TESTED
         return drawn
 
 
