@@ -1,4 +1,4 @@
-"""Laws, log-probabilities, acceptance of drafts and counts, as torch code on the device.
+"""Log-probabilities, acceptance of drafts and counts, as torch code on the device.
 
 Nothing here waits for the device or looks at a value on the host, so all of it can be captured.
 """
@@ -30,8 +30,8 @@ FULL = float(1 << 44)
 
 
 AT_ONCE = 8
-"""Rows whose vocabularies are sorted or listed at a time: what that needs beside does not grow with
-all rows of a round."""
+"""Rows whose log-probabilities are listed at a time: what that needs beside does not grow with all
+rows of a round."""
 
 
 def logprobs(logits: Tensor, tokens: Tensor, top: int) -> LogprobRows:
