@@ -82,17 +82,13 @@ def build_queued(
         hidden_size = model.config.hidden_size if room.hidden else 0
         tables_bytes += spec_bytes(sizes.lanes, width, sizes.vocab, hidden_size)
         tables_bytes += DraftLaws.bytes(sizes.lanes, drafting.tokens) * drafting.draws
-    graphs = budget.max_concurrency * len(Part)
-    if drafting is not None:
-        block = drafting.backend.block
-        graphs += SpecRounds.graphs(budget.max_concurrency, width, block=block)
     capacity = plan_capacity(
         model.config,
         numerics,
         budget,
         device.memory(),
         rounds_ahead=ROUNDS_AHEAD,
-        graphs=graphs,
+        graphs=_graphs(budget.max_concurrency, drafting),
         lanes=tables_bytes,
         draft=room,
     )
@@ -121,6 +117,15 @@ def build_queued(
         "pinned": pinned.capacity,
     }
     return Queued(layout, stores, state, units, memory, costs)
+
+
+def _graphs(count: int, drafting: Drafting | None) -> int:
+    """How many are captured."""
+    graphs = count * len(Part)
+    if drafting is not None:
+        block = drafting.backend.block
+        graphs += SpecRounds.graphs(count, drafting.room.rows, block=block)
+    return graphs
 
 
 def _units(
