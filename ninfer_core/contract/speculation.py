@@ -120,6 +120,18 @@ class TargetParts(Protocol):
         """Rows x[T, H] of ids i32[T], any row of the target's table."""
         ...
 
+    def draft_inputs(
+        self,
+        ids: Tensor,
+        token_scale: Tensor,
+        hidden: Tensor,
+        hidden_scale: Tensor,
+        inner_scale: Tensor | None = None,
+    ) -> Tensor:
+        """``[norm(embed(ids)), norm(hidden)]`` x[T, 2H] with scales f32[H], ``hidden`` x[T, H]
+        normed by ``inner_scale`` before where one is given."""
+        ...
+
     def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
         """The target's head over the normed rows of a stream: f32[T, V], -inf where a row of the
         head stands for no token. ``eps`` is that of the norm, the target's if none is given."""

@@ -11,6 +11,7 @@ from ninfer_core.ops.contracts import (
     drafting,
     fused,
     gdn,
+    hidden,
     linear,
     norm,
     rounds,
@@ -40,6 +41,7 @@ class Ops:
 
     rope_angles: attention.RopeAngles
     kv_slots: attention.KvSlots
+    place_rows: attention.PlaceRows
     qk_norm_rope_store: attention.QkNormRopeStore
     paged_decode_attention: attention.PagedDecodeAttention
     paged_prefill_attention: attention.PagedPrefillAttention
@@ -75,6 +77,10 @@ class Ops:
     logprobs: sampling.Logprobs
     accept_drafts: sampling.AcceptDrafts
     count_tokens: sampling.CountTokens
+
+    embed_stream: hidden.EmbedStream
+    hand_over: hidden.HandOver
+    draft_inputs: hidden.DraftInputs
 
     block_conv: drafting.BlockConv
     draft_candidates: drafting.DraftCandidates

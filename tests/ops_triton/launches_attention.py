@@ -72,6 +72,9 @@ def stored(kind: str, heads: int, kv_heads: int, count: int) -> None:
 def addresses() -> None:
     kv.rope_angles(META.empty(3, 8, dtype=I32), META.empty(32), META.empty(32, dtype=I64))
     kv.kv_slots(paged(8, 4))
+    for rows, width in ((1, 1), (8, 4)):
+        positions = META.empty(3, rows * width, dtype=I32)
+        kv.place_rows(paged(rows, width), positions, META.empty(32), META.empty(32, dtype=I64))
 
 
 LAUNCHES: dict[str, Callable[[], None]] = {"addresses": addresses}

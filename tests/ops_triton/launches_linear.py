@@ -11,7 +11,7 @@ from harness import Operands
 from matrices import EPS, cuts
 
 from ninfer_core.ops.contracts.values import WeightMatrix
-from ninfer_ops_triton import heads, linear, norm, prefill_linear, rounded, tiles
+from ninfer_ops_triton import heads, hidden, linear, norm, prefill_linear, rounded, tiles
 from ninfer_ops_triton.streams import open_stream
 from ninfer_ops_triton.weights import KINDS
 
@@ -63,6 +63,18 @@ def decode_route(format_: str, model: str, counts: tuple[int, ...]) -> None:
         linear.norm_swiglu(stream, EPS, weight(format_, 2 * inner, hidden))
         head = weight(format_, VOCABULARY, hidden)
         heads.norm_head(stream, EPS, head, ADDRESSABLE)
+
+
+def ends(format_: str, model: str) -> None:
+    """From tokens into a stream, and from the target to its drafter."""
+    width, scale = GEOMETRY[model][0], operands.empty(GEOMETRY[model][0])
+    table, ids = weight(format_, VOCABULARY, width), operands.empty(4, dtype=torch.int32)
+    hidden.embed_stream(ids, table, scale)
+    hidden.draft_inputs(ids, table, scale, x(4, width), scale, EPS)
+    hidden.draft_inputs(ids[:1], table, scale, x(1, width), scale, EPS, scale)
+    slots, pool = operands.empty(2, dtype=torch.int64), x(9, width)
+    hidden.hand_over(x(4, width), scale, EPS, pool, slots, pool, slots.int())
+    hidden.hand_over(x(2, width), scale, EPS, pool, slots, pool, slots)
 
 
 def cut(kind: str, name: str, columns: int, count: int) -> None:
@@ -117,6 +129,11 @@ LAUNCHES: dict[str, Callable[[], None]] = {
         f"decode {kind} {model}": partial(decode_route, format_, model, counts)
         for kind, format_ in PREPARED.items()
         for model, counts in {"0.8B": (1,), "27B": (32,)}.items()
+    },
+    **{
+        f"ends {kind} {model}": partial(ends, format_, model)
+        for kind, format_ in PREPARED.items()
+        for model in GEOMETRY
     },
     **{
         f"cut {kind} {name}": partial(cut, kind, name, columns, count)

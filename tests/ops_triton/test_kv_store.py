@@ -13,7 +13,7 @@ from paging import ROTARY, SIZE, assert_stored, make_case, make_pool, make_rows
 from ninfer_core.ops.errors import OpError
 from ninfer_core.ops.reference.kv_store import encode
 from ninfer_core.ops.rope import interleaved_axes, inverse_frequencies
-from ninfer_ops_triton.kv import kv_slots, qk_norm_rope_store, rope_angles
+from ninfer_ops_triton.kv import kv_slots, place_rows, qk_norm_rope_store, rope_angles
 
 FORMATS = pytest.mark.parametrize("kind", ["bf16", "int8", "fp8"])
 
@@ -50,6 +50,21 @@ def test_slots_follow_pages_and_skip_padding(device):
     assert slots.tolist() == expected
     swapped = make_rows([[4, 2], [7, 3, 9]], [126, 0], [4, 2], 4, device, table_rows=[1, 0])
     assert kv_slots(swapped).tolist() == expected
+
+
+@pytest.mark.parametrize("width", [1, 4, 9])
+def test_rows_are_placed_with_the_bits_of_slots_and_angles(operands, device, width):
+    rows = make_rows([[7, 3, 9], [4, 2]], [126, 5], [width, width // 2], width, device)
+    positions = operands.integers(262144, 3, 2 * width)
+    frequencies = inverse_frequencies(64, 1e7).to(device)
+    axes = interleaved_axes([11, 11, 10]).to(device)
+    with GuardedAllocations():
+        slots, cos, sin = place_rows(rows, positions, frequencies, axes)
+    assert torch.equal(slots, kv_slots(rows))
+    for found, wanted in zip((cos, sin), rope_angles(positions, frequencies, axes), strict=True):
+        assert torch.equal(found, wanted)
+    with pytest.raises(OpError, match=rf"must be \[3, {2 * width}\]"):
+        place_rows(rows, positions[:, 1:], frequencies, axes)
 
 
 def test_slots_of_a_long_chunk_on_pages_beyond_31_bits(device):

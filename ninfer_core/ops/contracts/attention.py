@@ -29,6 +29,14 @@ class KvSlots(Protocol):
         ...
 
 
+class PlaceRows(Protocol):
+    def __call__(
+        self, rows: PagedRows, positions: Tensor, inverse_frequencies: Tensor, axes: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``kv_slots(rows)``, then both tables of ``rope_angles`` for positions i32[3, B * W]."""
+        ...
+
+
 class QkNormRopeStore(Protocol):
     def __call__(
         self,

@@ -99,7 +99,7 @@ class GdnMixStep(Protocol):
         that share queries and keys read the same history independently of each other.
 
         ``settled`` promises that ``slots`` and the state in them were complete before the call of
-        Embedding that began this forward pass, so that a backend may fetch them while the kernels
+        EmbedStream that began this forward pass, so that a backend may fetch them while the kernels
         in between still run.
         """
         ...

@@ -28,6 +28,12 @@ def kv_slots(rows: PagedRows) -> Tensor:
     return torch.where(live, places, -1).flatten()
 
 
+def place_rows(
+    rows: PagedRows, positions: Tensor, inverse_frequencies: Tensor, axes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return kv_slots(rows), *rope_angles(positions, inverse_frequencies, axes)
+
+
 def qk_norm_rope_store(
     q: Tensor,
     k: Tensor,

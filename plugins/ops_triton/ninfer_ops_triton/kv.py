@@ -26,6 +26,8 @@ ELEMENTS = {
 _SCALED = {"int8": 64, "fp8": None}
 _ROWS = 16
 """Query rows of one program of the store kernel, about."""
+_TOKENS = 8
+"""Of one program that makes rotary tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,40 @@ def rope_angles(
     rows, half = positions.shape[1], inverse_frequencies.shape[0]
     cos = torch.empty((rows, half), dtype=torch.float32, device=positions.device)
     sin = torch.empty_like(cos)
-    pad = max(16, 1 << (half - 1).bit_length())
-    tokens = 8
     launch(
         kv_store.angle_tables,
-        (cdiv(rows, tokens),),
+        (cdiv(rows, _TOKENS),),
         positions, inverse_frequencies, axes, cos, sin, rows, positions.stride(0),
-        warps=2, dependent=True, HALF=half, PAD=pad, TOKENS=tokens,
+        warps=2, dependent=True, HALF=half, PAD=_pad(half), TOKENS=_TOKENS,
     )  # fmt: skip
     return cos, sin
+
+
+def place_rows(
+    rows: PagedRows, positions: Tensor, inverse_frequencies: Tensor, axes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    count, half = rows.starts.shape[0] * rows.width, inverse_frequencies.shape[0]
+    if positions.shape != (3, count) or (count > 1 and positions.stride(1) != 1):
+        raise OpError(
+            f"positions are {list(positions.shape)} with strides {positions.stride()}; they must "
+            f"be [3, {count}], rows dense"
+        )
+    slots = torch.empty((count,), dtype=torch.int64, device=positions.device)
+    cos = torch.empty((count, half), dtype=torch.float32, device=positions.device)
+    sin = torch.empty_like(cos)
+    launch(
+        kv_store.place_tokens,
+        (cdiv(count, _TOKENS),),
+        rows.block_tables, rows.table_rows, rows.starts, rows.live, slots,
+        positions, inverse_frequencies, axes, cos, sin, count, rows.width,
+        rows.block_tables.stride(0), positions.stride(0),
+        warps=2, dependent=True, HALF=half, PAD=_pad(half), TOKENS=_TOKENS,
+    )  # fmt: skip
+    return slots, cos, sin
+
+
+def _pad(half: int) -> int:
+    return max(16, 1 << (half - 1).bit_length())
 
 
 def kv_slots(rows: PagedRows) -> Tensor:
@@ -171,5 +198,6 @@ def qk_norm_rope_store(
 OPS: Mapping[str, Callable[..., Any]] = {
     "rope_angles": rope_angles,
     "kv_slots": kv_slots,
+    "place_rows": place_rows,
     "qk_norm_rope_store": qk_norm_rope_store,
 }

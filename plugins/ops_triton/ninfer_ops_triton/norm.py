@@ -45,7 +45,7 @@ def gated_rms_norm(x: Tensor, gate: Tensor, scale: Tensor, eps: float) -> Tensor
         )
     count, heads, width = x.shape
     x, gate = x.contiguous(), _dense_last(gate)
-    block, _ = _row_block(width, scale)
+    block, _ = row_block(width, scale)
     together = max(1, min(16, _ELEMENTS // block))
     out = torch.empty(x.shape, dtype=gate.dtype, device=x.device)
     if count:
@@ -95,7 +95,7 @@ def _launch_norm(
     total: Tensor | None,
 ) -> None:
     width = x.shape[-1]
-    block, warps = _row_block(width, scale)
+    block, warps = row_block(width, scale)
     if x.numel():
         launch(
             rms_norm_kernel, (x.numel() // width,),
@@ -104,7 +104,7 @@ def _launch_norm(
         )  # fmt: skip
 
 
-def _row_block(width: int, scale: Tensor) -> tuple[int, int]:
+def row_block(width: int, scale: Tensor) -> tuple[int, int]:
     """Elements that hold a row, a power of two, and warps."""
     if not 1 <= width <= WIDEST:
         raise OpError(f"rows of {width} elements are not normalised; from 1 to {WIDEST} are")

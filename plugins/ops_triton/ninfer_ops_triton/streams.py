@@ -19,16 +19,23 @@ def open_stream(residual: Tensor, scale: Tensor) -> Stream:
     if residual.ndim != 2 or residual.dtype != torch.bfloat16:
         raise OpError(f"residual is {residual.dtype}{list(residual.shape)}; it must be bf16[T, H]")
     count, width = residual.shape
-    if tuple(scale.shape) != (width,) or scale.dtype != torch.float32:
-        raise OpError(f"scale is {scale.dtype}{list(scale.shape)}; it must be f32[{width}]")
+    block, warps = stream_block(width, scale)
     residual = residual.contiguous()
     scaled = torch.empty_like(residual)
     squares = torch.empty((count, 1), dtype=torch.float32, device=residual.device)
     launch(
         open_stream_kernel, (count,), residual, scale.contiguous(), scaled, squares, width,
-        warps=8, dependent=scale.is_contiguous(), BLOCK=next_power_of_2(width),
+        warps=warps, dependent=scale.is_contiguous(), BLOCK=block,
     )  # fmt: skip
     return Stream(residual, scale, scaled, squares)
+
+
+def stream_block(width: int, scale: Tensor) -> tuple[int, int]:
+    """Elements that hold a row, a power of two, and warps: whoever opens a stream adds up squares
+    alike. Raises OpError unless scale is f32[``width``]."""
+    if tuple(scale.shape) != (width,) or scale.dtype != torch.float32:
+        raise OpError(f"scale is {scale.dtype}{list(scale.shape)}; it must be f32[{width}]")
+    return next_power_of_2(width), 8
 
 
 OPS: Mapping[str, Callable[..., Any]] = {"open_stream": open_stream}

@@ -66,12 +66,12 @@ class MtpDrafter:
         drawing: SamplingRows | None = None,
     ) -> Proposal:
         """Each step goes on from its own normed output, as the head was trained to."""
-        target, ops, hidden = self._target, self._target.ops, rows.before
+        target, ops, hidden, inner = self._target, self._target.ops, rows.before, None
         assert hidden is not None
         drafts: list[Tensor] = []
         listed: list[Candidates] = []
         for place in places:
-            x = self._input(ids, hidden, place)
+            x = self._input(ids, hidden, place, inner)
             stream = self._layer.run(x, caches[0], place, self._norm_scale)
             logits = target.logits(stream)
             if drawing is None:
@@ -81,16 +81,17 @@ class MtpDrafter:
                 ids, law = draw(ops, found, drawing, place.columns + 1)
                 listed.append(law)
             drafts.append(ids)
-            if len(drafts) < len(places):
-                hidden = ops.rms_norm(stream.residual, self._norm_scale, target.eps)
+            hidden, inner = stream.residual, self._norm_scale
         return Proposal(torch.stack(drafts, dim=1), stacked_law(listed) if listed else None)
 
-    def _input(self, ids: Tensor, hidden: Tensor, place: DraftPlace) -> Tensor:
-        """The layer's rows [T, H]: embedding first, hidden second."""
-        target, ops = self._target, self._target.ops
-        token = ops.rms_norm(target.embed(ids), self._token_scale, target.eps)
-        before = ops.rms_norm(hidden, self._hidden_scale, target.eps)
-        return place.linear(torch.cat([token, before], dim=1), self._fc)
+    def _input(
+        self, ids: Tensor, hidden: Tensor, place: DraftPlace, inner: Tensor | None = None
+    ) -> Tensor:
+        """The layer's rows [T, H]: embedding first, hidden second. ``inner`` is the scale of a norm
+        that hidden rows still lack."""
+        token_scale, hidden_scale = self._token_scale, self._hidden_scale
+        both = self._target.draft_inputs(ids, token_scale, hidden, hidden_scale, inner)
+        return place.linear(both, self._fc)
 
 
 def open_drafter(target: TargetFacts) -> MtpDrafter:

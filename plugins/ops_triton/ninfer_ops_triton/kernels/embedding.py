@@ -30,6 +30,19 @@ def embedding_kernel(
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = k < columns
     row = tl.load(ids + t).to(tl.int64)
+    values = table_row(
+        codes, scales, row, k, there, row_codes, scale_row, scale_group, FORMAT, TILED, INTERPRET
+    )
+    tl.store(out + t * columns + k, values, mask=there)
+
+
+@triton.jit
+def table_row(
+    codes, scales, row, k, there, row_codes, scale_row, scale_group,
+    FORMAT: tl.constexpr, TILED: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """bf16 at the columns ``k`` of a row, where ``there``, with the arguments of
+    :func:`embedding_kernel`."""
     if FORMAT == "bf16":
         values = tl.load(codes + row * row_codes + k, mask=there, other=0.0)
     elif FORMAT == "fp8":
@@ -42,7 +55,7 @@ def embedding_kernel(
         place = row * scale_row + (k // 64).to(tl.int64) * scale_group
         step = wide(tl.load(scales + place, mask=there, other=0.0))
         values = narrow(numbers * step, tl.bfloat16, INTERPRET)
-    tl.store(out + t * columns + k, values, mask=there)
+    return values
 
 
 @triton.jit

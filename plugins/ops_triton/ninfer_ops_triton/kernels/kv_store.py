@@ -183,6 +183,14 @@ def angle_tables(
     release_dependents(PDL)
     await_inputs(PDL)
     t = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    store_angles(positions, frequencies, axes, cos, sin, t, rows, stride, HALF, PAD)
+
+
+@triton.jit
+def store_angles(
+    positions, frequencies, axes, cos, sin, t, rows, stride, HALF: tl.constexpr, PAD: tl.constexpr
+):
+    """Cosines and sines of the rows ``t``."""
     j = tl.arange(0, PAD)
     inside = (t < rows)[:, None] & (j < HALF)[None, :]
     axis = tl.load(axes + j, mask=j < HALF, other=0)
@@ -202,6 +210,26 @@ def token_slots(
     release_dependents(PDL)
     await_inputs(PDL)
     t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    store_slots(block_tables, table_rows, starts, live, slots, t, count, width, table_stride)
+
+
+@triton.jit
+def place_tokens(
+    block_tables, table_rows, starts, live, slots, positions, frequencies, axes, cos, sin,
+    count, width, table_stride, stride, HALF: tl.constexpr, PAD: tl.constexpr,
+    TOKENS: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """:func:`token_slots` and :func:`angle_tables` of the same tokens."""
+    release_dependents(PDL)
+    await_inputs(PDL)
+    t = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    store_slots(block_tables, table_rows, starts, live, slots, t, count, width, table_stride)
+    store_angles(positions, frequencies, axes, cos, sin, t, count, stride, HALF, PAD)
+
+
+@triton.jit
+def store_slots(block_tables, table_rows, starts, live, slots, t, count, width, table_stride):
+    """Physical places of the rows ``t``."""
     inside = t < count
     b, w = t // width, t % width
     token = tl.load(starts + b, mask=inside, other=0) + w

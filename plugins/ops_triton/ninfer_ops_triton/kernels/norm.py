@@ -35,9 +35,15 @@ def rms_norm_kernel(
         rounded = narrow(values, total.dtype.element_ty, INTERPRET)
         tl.store(total + place, rounded, mask=there)
         values = wide(rounded)
-    inverse = tl.rsqrt(tl.sum(values * values) / width + eps)
-    normed = values * inverse * scales
+    normed = normed_row(values, scales, width, eps)
     tl.store(out + place, narrow(normed, out.dtype.element_ty, INTERPRET), mask=there)
+
+
+@triton.jit
+def normed_row(values, scales, width, eps):
+    """The RMS norm of fp32 values, zeros from ``width`` on."""
+    inverse = tl.rsqrt(tl.sum(values * values) / width + eps)
+    return values * inverse * scales
 
 
 @triton.jit

@@ -130,6 +130,19 @@ class LentParts:
     def embed(self, ids: Tensor) -> Tensor:
         return self.ops.embedding(ids, self._model.parameters.embedding)
 
+    def draft_inputs(
+        self,
+        ids: Tensor,
+        token_scale: Tensor,
+        hidden: Tensor,
+        hidden_scale: Tensor,
+        inner_scale: Tensor | None = None,
+    ) -> Tensor:
+        table, eps = self._model.parameters.embedding, self.eps
+        return self.ops.draft_inputs(
+            ids, table, token_scale, hidden, hidden_scale, eps, inner_scale
+        )
+
     def logits(self, stream: Stream, eps: float | None = None) -> Tensor:
         return self._model.logits(stream, eps)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Route(Protocol):
     """``scale`` is that of the norm that reads the stream next, ``eps`` that of every norm."""
 
-    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream: ...
+    def open(self, ids_T: Tensor, table: WeightMatrix, scale: Tensor) -> Stream: ...
 
     def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor: ...
 
@@ -55,8 +55,8 @@ class ChunkRoute:
     place: Placement
     slot: Tensor
 
-    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream:
-        return Stream(residual_TH, scale)
+    def open(self, ids_T: Tensor, table: WeightMatrix, scale: Tensor) -> Stream:
+        return Stream(self.ops.embedding(ids_T, table), scale)
 
     def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
         normed = self.ops.rms_norm(stream.residual, stream.scale, eps)
@@ -86,8 +86,8 @@ class StepRoute:
     slots: Tensor
     targets: Tensor
 
-    def open(self, residual_TH: Tensor, scale: Tensor) -> Stream:
-        return self.ops.open_stream(residual_TH, scale)
+    def open(self, ids_T: Tensor, table: WeightMatrix, scale: Tensor) -> Stream:
+        return self.ops.embed_stream(ids_T, table, scale)
 
     def norm_linear(self, stream: Stream, eps: float, weight: WeightMatrix) -> Tensor:
         return self.ops.norm_linear(stream, eps, weight)

@@ -40,10 +40,10 @@ class TextModel:
 
     def place(self, rows: PagedRows, positions_3T: Tensor) -> Placement:
         """Rotary tables and cache places of the rows of one call."""
-        cos, sin = self.ops.rope_angles(
-            positions_3T, self.parameters.inverse_frequencies, self.parameters.rope_axes
+        slots, cos, sin = self.ops.place_rows(
+            rows, positions_3T, self.parameters.inverse_frequencies, self.parameters.rope_axes
         )
-        return Placement(rows, self.ops.kv_slots(rows), cos, sin)
+        return Placement(rows, slots, cos, sin)
 
     def forward(
         self, ids_T: Tensor, route: Route, state: ModelState, taps: Taps | None = None
@@ -55,9 +55,7 @@ class TextModel:
         """
         eps, layers = self.config.rms_norm_eps, self.parameters.layers
         following = [*(layer.input_scale for layer in layers[1:]), self.parameters.final_scale]
-        stream = route.open(
-            self.ops.embedding(ids_T, self.parameters.embedding), layers[0].input_scale
-        )
+        stream = route.open(ids_T, self.parameters.embedding, layers[0].input_scale)
         for index, (layer, mixer, memory, next_scale) in enumerate(
             zip(layers, self._mixers, state.layers, following, strict=True)
         ):

@@ -61,10 +61,10 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a drafter takes of T rows that the target ran, each only where it needs it: ``hidden``
-    [T, H] after the final norm, ``taps`` [T, n * H]."""
+    """What a drafter takes of T rows that the target ran, each only where it needs it: ``before``
+    [T, H] the hidden rows before them, ``taps`` [T, n * H]."""
 
-    hidden: Tensor | None = None
+    before: Tensor | None = None
     taps: Tensor | None = None
 
 
@@ -99,10 +99,25 @@ class Drafter:
         """What a forward pass is to keep."""
         return Taps(self._taps) if self._taps else None
 
-    def seen(self, residual_TH: Tensor, taps: Taps | None) -> Seen:
-        """What is needed of rows that ran."""
-        hidden = self._model.hidden(residual_TH) if self.needs_hidden else None
-        return Seen(hidden, None if taps is None else taps.rows)
+    def seen(
+        self,
+        residual_TH: Tensor,
+        taps: Taps | None,
+        slots: Tensor,
+        kept: Tensor | None,
+        places: Tensor,
+    ) -> Seen:
+        """What is needed of T = B * W rows that ran, W of each sequence, past the states of
+        ``slots`` i64[B]. Hidden rows, where they are needed, go to ``kept`` [N, H] from
+        ``places`` [B] on; those of the slots stay unless they are the same."""
+        before = None
+        if self.hidden is not None:
+            assert kept is not None
+            model, scale = self._model, self._model.parameters.final_scale
+            before = model.ops.hand_over(
+                residual_TH, scale, model.config.rms_norm_eps, self.hidden, slots, kept, places
+            )
+        return Seen(before, None if taps is None else taps.rows)
 
     def after_chunk(
         self, ids_T: Tensor, residual_TH: Tensor, taps: Taps | None, place: Placement, slot: Tensor
@@ -110,13 +125,15 @@ class Drafter:
         """A chunk ran on the state of ``slot`` i64[1], whose hidden row is still the one before."""
         import torch
 
-        seen, before = self.seen(residual_TH, taps), None
-        if self.hidden is not None and seen.hidden is not None:
-            before = torch.cat([self.hidden.index_select(0, slot), seen.hidden[:-1]])
+        hidden = before = None
+        if self.hidden is not None:
+            hidden = self._model.hidden(residual_TH)
+            before = torch.cat([self.hidden.index_select(0, slot), hidden[:-1]])
         lent = LentPlace.of_chunk(self._model.ops, place)
-        self._backend.observe(ids_T, TargetRows(before, seen.taps), self._state.drafted, lent)
-        if self.hidden is not None and seen.hidden is not None:
-            self.hidden.index_copy_(0, slot, seen.hidden[-1:])
+        rows = TargetRows(before, None if taps is None else taps.rows)
+        self._backend.observe(ids_T, rows, self._state.drafted, lent)
+        if self.hidden is not None and hidden is not None:
+            self.hidden.index_copy_(0, slot, hidden[-1:])
 
     def after_step(
         self,
@@ -128,25 +145,13 @@ class Drafter:
         targets: Tensor,
     ) -> None:
         """One token of each sequence ran, from ``slots`` to ``targets`` i64[B]."""
-        seen = self.seen(residual_BH, taps)
-        self.after_rows(ids_B, seen, place, slots)
-        if self.hidden is not None and seen.hidden is not None:
-            self.hidden.index_copy_(0, targets, seen.hidden)
+        seen = self.seen(residual_BH, taps, slots, self.hidden, targets)
+        self.after_rows(ids_B, seen, place)
 
-    def after_rows(self, ids_T: Tensor, seen: Seen, place: Placement, slots: Tensor) -> None:
-        """T = B * W rows ran, W of each sequence, past the states of ``slots`` i64[B]; the hidden
-        rows there stay."""
-        import torch
-
-        before = None
-        if self.hidden is not None and seen.hidden is not None:
-            size = seen.hidden.shape[1]
-            rows = seen.hidden.view(slots.shape[0], -1, size)
-            before = self.hidden.index_select(0, slots)
-            if rows.shape[1] > 1:
-                before = torch.cat([before.unsqueeze(1), rows[:, :-1]], dim=1).view(-1, size)
+    def after_rows(self, ids_T: Tensor, seen: Seen, place: Placement) -> None:
+        """Take in rows that ran."""
         lent = LentPlace.of_rows(self._model.ops, place, self._first)
-        self._backend.observe(ids_T, TargetRows(before, seen.taps), self._state.drafted, lent)
+        self._backend.observe(ids_T, TargetRows(seen.before, seen.taps), self._state.drafted, lent)
 
     def widths(self, wanted: int) -> list[tuple[int, int]]:
         """First column and width, behind a token's own column, of each place that ``wanted`` drafts

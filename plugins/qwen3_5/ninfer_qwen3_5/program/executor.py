@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Verifying:
     """Rows that ran and are not judged: W of each of B sequences. ``ids`` i32[B * W], ``logits``
-    f32[B * W, V], what the drafter takes of them, ``slots`` i64[B]."""
+    f32[B * W, V], what the drafter takes of them, ``hidden`` [B * W, H] where it takes such."""
 
     place: Placement
     ids: Tensor
     logits: Tensor
     seen: Seen
-    slots: Tensor
+    hidden: Tensor | None
 
 
 class Executor:
@@ -115,8 +115,12 @@ class Executor:
         ids = torch.tensor(padded, dtype=torch.int32).flatten()
         taps, route = self._taps(), VerifyRoute(model.ops, place, slots, slots)
         stream = model.forward(ids, route, self.state, taps)
-        seen = self.drafter.seen(stream.residual, taps)
-        return Verifying(place, ids, model.logits(stream), seen, slots)
+        hidden = None
+        if self.drafter.hidden is not None:
+            hidden = torch.empty_like(stream.residual)
+        first = torch.arange(0, ids.shape[0], width)
+        seen = self.drafter.seen(stream.residual, taps, slots, hidden, first)
+        return Verifying(place, ids, model.logits(stream), seen, hidden)
 
     def columns(
         self, sequences: Rows[Sequence], starts: list[int], live: Tensor, width: int

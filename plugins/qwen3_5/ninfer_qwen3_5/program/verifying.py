@@ -47,8 +47,8 @@ class Verifier:
             sequences = [work.sequence for work in works]
             drafts = [work.drafts for work in works]
             judged = self._judge.judge(ran.logits, sequences, drafts, masks)
-            self._drafter.after_rows(ran.ids, ran.seen, ran.place, ran.slots)
-            hidden = ran.seen.hidden
+            self._drafter.after_rows(ran.ids, ran.seen, ran.place)
+            hidden = ran.hidden
             if hidden is not None:
                 hidden = hidden.view(len(works), -1, hidden.shape[1])
             proposed = self._propose(works, judged, hidden, ran.place.rows)

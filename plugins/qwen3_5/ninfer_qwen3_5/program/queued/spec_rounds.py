@@ -68,10 +68,7 @@ class SpecRounds:
         count: int,
         logits: Tensor,
     ) -> None:
-        import torch
-
         self._logits = logits
-
         self._model = model
         self._state = state
         self._drafter = drafter
@@ -87,8 +84,6 @@ class SpecRounds:
         if drafter.hidden is not None:
             shape = (2 * count * inputs.width, model.config.hidden_size)
             self._hidden = arena.take("spec.hidden", shape, drafter.hidden.dtype).zero_()
-        self._columns = arena.take("spec.columns", (inputs.width,), torch.int32)
-        self._columns.copy_(torch.arange(inputs.width, dtype=torch.int32))
         self._draws = SpecDraws(model, lanes, masks, drafter.laws)
         self.widths = widths_of(inputs.width)
         most = (inputs.width - 1,)
@@ -228,10 +223,7 @@ class SpecRounds:
         place, taps = model.place(paged, rows.positions), self._drafter.taps()
         route = VerifyRoute(model.ops, place, rows.slots, rows.slots)
         stream = model.forward(rows.ids, route, self._state, taps)
-        seen = self._drafter.seen(stream.residual, taps)
-        if self._hidden is not None and seen.hidden is not None:
-            kept = (rows.places.unsqueeze(1) + self._columns[:width]).flatten()
-            self._hidden.index_copy_(0, kept.long(), seen.hidden)
+        seen = self._drafter.seen(stream.residual, taps, rows.slots, self._hidden, rows.places)
         return Ran(rows, model.logits(stream, out=held.logits), seen, place)
 
     def _finish(self, count: int, ran: Ran, part: Part) -> None:
@@ -243,7 +235,7 @@ class SpecRounds:
         self._model.ops.settle_drafts(
             tokens, broken, rows, answer, self._settled[count], self._kept, drafter.block, counts
         )
-        drafter.after_rows(rows.ids, ran.seen, ran.place, rows.slots)
+        drafter.after_rows(rows.ids, ran.seen, ran.place)
 
 
 def widths_of(most: int) -> tuple[int, ...]:
