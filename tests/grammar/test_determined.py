@@ -107,6 +107,8 @@ def test_no_smaller_automaton_exists(pattern, states):
 
 def test_what_explodes_is_left_alone():
     assert automata.determined(regex.full("[ab]*a[ab]{22}"), MANY_STATES) is None
+    counted = part("(?:a{0,5000}x){9}")
+    assert to_ebnf(parts.part_grammar(counted, MANY_STATES)).count("::=") == 1
 
 
 @pytest.fixture(scope="module")

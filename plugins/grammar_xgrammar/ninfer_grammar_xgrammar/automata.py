@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ninfer_grammar_xgrammar import charset, limits
 from ninfer_grammar_xgrammar.charset import Ranges
 from ninfer_grammar_xgrammar.ebnf import WIDE
-from ninfer_grammar_xgrammar.machine import Machine
+from ninfer_grammar_xgrammar.machine import Machine, places
 from ninfer_grammar_xgrammar.nodes import Grammar, Node, Ref, alt, seq
 from ninfer_grammar_xgrammar.regex import One, Regex, RegexError
 from ninfer_grammar_xgrammar.spelling import Form, spell
@@ -85,6 +85,8 @@ def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
 def determined(regex: Regex, most: int) -> Automaton | None:
     """The smallest automaton of an expression. None if it has more than ``most`` states, many of
     them wide, or is hard to find."""
+    if places(regex) > most * _RAW_SHARE:
+        return None
     machine = Machine(regex)
     classes = _divided([machine])
     numbers, moves, left = {machine.start: 0}, list[Row](), most * _MOVES_SHARE

@@ -12,6 +12,15 @@ MAX_EDGES = 40_000
 """States of one expression's own automaton."""
 
 
+def places(regex: Regex) -> int:
+    """Characters of an expression whose repetitions are written out."""
+    if isinstance(regex, Cat | Or):
+        return sum(map(places, regex.items))
+    if isinstance(regex, Times):
+        return max(regex.low, regex.high or 0, 1) * places(regex.item)
+    return 1
+
+
 class Machine:
     """``start`` is a set of states, ``final`` the one of texts that are whole; ``sets`` are the
     sets of characters that the expression tells apart."""
