@@ -77,7 +77,7 @@ def _counted() -> dict[str, Any]:
         "three times 100": _array(100, _array(100, _array(100, {"type": "integer"}))),
         "text of 16384": {"type": "string", "minLength": 16_000, "maxLength": 16_384},
         "pattern and length": {"type": "string", "pattern": "[ab]*a[ab]{13}", "maxLength": 50},
-        "pattern H13": {"type": "string", "pattern": "[ab]*a[ab]{13}"},
+        "pattern far back": {"type": "string", "pattern": "[ab]*a[ab]{13}"},
         "patterns at once": {"allOf": [{"pattern": f"a.{{{i}}}b"} for i in range(12)]},
         "1000 members": {"type": "object", "minProperties": 1000, "maxProperties": 1024},
         "counted names": _members(40, {}, minProperties=20, maxProperties=21),
@@ -154,7 +154,7 @@ def _logic() -> dict[str, Any]:
 
 def _expressions() -> dict[str, str]:
     return {
-        "H13": "[ab]*a[ab]{22}",
+        "far back": "[ab]*a[ab]{22}",
         "counted thrice": "((a{1,50}){1,50}){1,50}",
         "optional pairs": "(ab?){0,250}c",
         "wide and counted": "(.{1,20}x){10}",

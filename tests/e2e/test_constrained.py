@@ -78,7 +78,7 @@ def test_every_natural_end_is_valid(demo_engine, accept_scripts, kind, count):
 
 
 def test_thinking_off_is_constrained_from_the_first_token(demo_engine):
-    """H09: a grammar that waits for the end of a thought that never was."""
+    """A grammar that waits for the end of a thought that never was."""
     wanted = ResponseFormat(kind="json_schema", value=PERSON, name="p")
     prompt = ask(
         "Reply with a markdown poem about Ann, 30",
@@ -93,7 +93,7 @@ def test_thinking_off_is_constrained_from_the_first_token(demo_engine):
 
 
 def test_blanks_never_run_on(demo_engine):
-    """H12: legal white space until the tokens are spent."""
+    """Legal white space until the tokens are spent."""
     prompt = ask("465564867", response_format=ResponseFormat(kind="json_object"))
     for seed in range(3):
         text = answer(demo_engine, prompt, temperature=0.1, seed=seed, count=50).text
@@ -102,7 +102,7 @@ def test_blanks_never_run_on(demo_engine):
 
 @pytest.mark.parametrize("tool_choice", [ToolChoice(mode="required"), ToolChoice()])
 def test_a_call_that_is_cut_is_no_call(demo_engine, tool_choice):
-    """H01: half a call that is reported as a whole one."""
+    """Half a call that is reported as a whole one."""
     prompt = ask("write a 60 line poem to /p.txt", tools=[WRITE], tool_choice=tool_choice)
     for count in (4, 9, 17, 30):
         result = answer(demo_engine, prompt, count=count, temperature=0.0)
@@ -113,7 +113,7 @@ def test_a_call_that_is_cut_is_no_call(demo_engine, tool_choice):
 
 
 def test_a_named_call_comes_alone_and_a_demanded_one_comes(demo_engine):
-    """H04: a choice that is silently taken for another."""
+    """A choice that is silently taken for another."""
     named = ToolChoice(mode="named", name="note", parallel=False)
     result = answer(demo_engine, ask("hello", tools=[WRITE, NOTE], tool_choice=named))
     assert [call.name for call in result.tool_calls] == ["note"]
@@ -183,7 +183,7 @@ def test_expressions_beside_tools_are_refused(demo_engine):
 
 
 def test_a_refused_schema_leaves_others_running(demo_engine):
-    """H13: what would explode is refused before the request has a ticket."""
+    """What would explode is refused before the request has a ticket."""
     stream = demo_engine.submit(ask("count to ten"), options(60))
     pattern = {"type": "string", "pattern": "[ab]*a[ab]{13}", "maxLength": 40}
     with pytest.raises(InvalidSchema):

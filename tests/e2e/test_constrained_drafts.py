@@ -183,7 +183,7 @@ def test_thinking_and_drafts_begin_one_object(drafting, count, together):
 
 
 def test_drafts_behind_the_end_of_the_form_do_no_harm(drafting):
-    """H11: a matcher that was fed behind its end."""
+    """A matcher that was fed behind its end."""
     wanted = ResponseFormat(kind="json_schema", value={"type": "boolean"})
     handles = [
         drafting(MOST).submit(

@@ -1,4 +1,4 @@
-"""Forms that are built to explode (H13): whatever they are, the answer is a refusal by name or a
+"""Forms that are built to explode: whatever they are, the answer is a refusal by name or a
 grammar. How soon is measured by ``bench/accept/constrained_hostile.py``."""
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def test_a_strict_object_has_no_members_that_it_does_not_list(accepts):
 
 
 def test_white_space_cannot_run_on(accepts):
-    """H12: blanks that are legal JSON, without end."""
+    """Blanks that are legal JSON, without end."""
     schema = part(POINT)
     assert accepts(schema, '{"x": 1, "y": 2}')
     for text in ('{"x":  1}', '{ "x":1}', '{"x":1 }', '{"x":\n1}', ' {"x":1}', '{"x":1} '):
@@ -222,7 +222,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("schema", HOSTILE, ids=lambda v: str(v)[:40])
 def test_schemas_that_explode_are_refused(accepts, schema):
-    """H13. How soon is measured by the acceptance run, not here."""
+    """How soon is measured by the acceptance run, not here."""
     with pytest.raises(InvalidSchema) as caught:
         accepts(part(schema), "1")
     assert caught.value.code == "unsupported_json_schema"

@@ -163,7 +163,7 @@ def test_faults_are_told_apart(accepts, part, code):
 
 
 def test_an_expression_that_explodes_as_an_automaton_is_no_trouble(accepts):
-    """H13: [ab]*a[ab]{22} has four million states when it is made deterministic."""
+    """[ab]*a[ab]{22} has four million states when it is made deterministic."""
     part = {"kind": "regex", "pattern": "[ab]*a[ab]{22}"}
     assert accepts(part, "b" * 30 + "a" + "b" * 22)
     assert not accepts(part, "b" * 50)

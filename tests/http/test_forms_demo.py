@@ -61,7 +61,7 @@ def test_structured_outputs(client, form, pattern):
 
 
 def test_a_choice_of_tools_is_never_another(client):
-    """H04."""
+    """A choice that is silently taken for another."""
     named = {"type": "function", "function": {"name": "b"}}
     (choice,) = ask(client, tools=TOOLS, tool_choice=named, parallel_tool_calls=False).choices
     (call,) = choice.message.tool_calls
@@ -78,7 +78,7 @@ def test_a_choice_of_tools_is_never_another(client):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("limit", [3, 9, 15])
 def test_a_call_that_is_cut_ends_by_length(client, stream, limit):
-    """H01."""
+    """Half a call that is reported as a whole one."""
     fields = {"tools": TOOLS, "tool_choice": "required", "max_tokens": limit, "stream": stream}
     got = ask(client, **fields)
     ends = [c.choices[0].finish_reason for c in (got if stream else [got]) if c.choices]

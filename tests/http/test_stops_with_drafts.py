@@ -80,7 +80,7 @@ def asked(server, path, **body):
 
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_stop_string_over_several_rounds_leaks_nothing(engine, server, stop):
-    """H39, for chat and completions."""
+    """Of chat and of completions."""
     expected = ANSWER.partition(stop)[0], "stop"
     messages = [dict(message) for message in CASE.messages]
     chat = {"messages": messages, "chat_template_kwargs": {"enable_thinking": CASE.thinking}}

@@ -1,4 +1,4 @@
-"""Drafts are made where they pay, whatever makes them and however often they are right (H21)."""
+"""Drafts are made where they pay, whatever makes them and however often they are right."""
 
 from __future__ import annotations
 
