@@ -160,7 +160,7 @@ def test_greedy_answers_are_those_of_plain_decoding(drafting, demo_engine):
 
 @pytest.mark.parametrize(("count", "together"), [(4, 1), (24, 8)])
 def test_thinking_and_drafts_begin_one_object(drafting, count, together):
-    """H10: JSON that began with two braces."""
+    """JSON that began with two braces."""
     results = []
     for first in range(0, count, together):
         handles = [

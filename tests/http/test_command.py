@@ -7,15 +7,19 @@ import signal
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.plugins import host_of
+from ninfer_core.testing.scripted_engine import ScriptedEngine
 from ninfer_gateway_http.command import serve_app
 from ninfer_gateway_http.options import ServerGroup
 from ninfer_gateway_http.server import listen
+from ninfer_gateway_http.settings import ServerSettings
+from ninfer_gateway_http.start_report import start_report
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -139,3 +143,12 @@ def test_errors_of_the_start_name_options(monkeypatch, tmp_path, arguments, name
     done = CliRunner().invoke(serve_app, [str(path), "--port", "0", *arguments], obj=host_of({}))
     assert done.exit_code == 2
     assert named in done.stderr
+
+
+def test_the_start_names_the_drafter_that_runs():
+    asked, settings = EngineOptions(), ServerSettings()
+    plain = ScriptedEngine().load_summary()
+    drafting = replace(plain, details={"draft": {"backend": "mtp", "tokens": 3}})
+    for summary, told in ((plain, False), (drafting, True)):
+        features = dict(start_report(summary, settings, asked, "http://h"))["features"]
+        assert ("speculation by mtp, 3 drafts at most" in features) is told

@@ -48,8 +48,8 @@ def _features(model: LoadSummary, options: EngineOptions) -> Iterator[str]:
     yield "no context cache" if options.cache_policy == "off" else "context cache"
     if options.kv_format:
         yield f"kv in {options.kv_format}"
-    if options.draft:
-        yield f"speculation by {options.draft}"
+    if draft := model.details.get("draft"):
+        yield f"speculation by {draft['backend']}, {draft['tokens']} drafts at most"
 
 
 def _memory(memory: MemorySummary) -> str:
