@@ -10,7 +10,7 @@ import pytest
 from ninfer_core import Engine
 from ninfer_core.contract.engine import EngineOptions
 from ninfer_core.contract.events import FinishReason
-from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_core.contract.requests import CacheMode, CacheRequest, GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
 from ninfer_core.engine.units import UnitRunner
 
@@ -32,6 +32,12 @@ def options(**changes: Any) -> GenerationOptions:
 def never(runner: UnitRunner, units: object) -> None:
     """Instead of a launch ahead."""
     runner._permits.launched()
+
+
+def let_pass(engine: Engine) -> None:
+    """Until the round behind the last answer is over too: what a row leaves is kept only then."""
+    unkept = PromptInput(token_ids=[9, 8], cache=CacheRequest(mode=CacheMode.DISABLED))
+    engine.submit(unkept, options(max_new_tokens=3, ignore_eos=True)).result(WAIT)
 
 
 def evidence(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -60,6 +66,7 @@ def evidence(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             )
             for name, way in ways.items():
                 first = engine.submit(PromptInput(token_ids=ids), way).result(WAIT)
+                let_pass(engine)
                 again = PromptInput(token_ids=[*ids, *first.token_ids, 5, 6, 7])
                 after = engine.submit(again, options(max_new_tokens=8, ignore_eos=True))
                 after = after.result(WAIT)
