@@ -104,7 +104,7 @@ def test_a_second_signal_ends_now(spawn):
 
 
 def test_keys_come_from_the_environment_too(spawn, monkeypatch):
-    monkeypatch.setenv("NINFER_API_KEY", "one two")
+    monkeypatch.setenv("NINFER_API_KEYS", "one two")
     process = spawn("--port", "0")
     lines, url = report_of(process)
     assert "API key needed" in lines[-1]

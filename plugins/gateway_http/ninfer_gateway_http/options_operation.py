@@ -25,7 +25,7 @@ class AccessGroup:
         list[str],
         typer.Option(
             metavar="KEY",
-            envvar=["NINFER_API_KEYS", "NINFER_API_KEY"],
+            envvar="NINFER_API_KEYS",
             show_default=False,
             help="Key that callers must send; may be repeated. Only /health stays open.",
         ),
