@@ -24,6 +24,7 @@ from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_core.engine.checks import adapted, check_request, no_generation
 from ninfer_core.engine.core import EngineCore
+from ninfer_core.engine.draft_check import judge_drafts, try_drafts
 from ninfer_core.engine.grammar_start import GrammarStart
 from ninfer_core.engine.handle import RequestHandle
 from ninfer_core.engine.ingress import Ingress
@@ -69,6 +70,7 @@ class Engine(TextCalls):
         self._opened = self._worker.start()
         self._finalizer = weakref.finalize(self, _close_worker, self._worker)
         self._ingress: Ingress | None = None
+        self._draft_length: float | None = None
         try:
             grammars = self._start_grammars()
             warmed = self._warm_up()
@@ -76,7 +78,7 @@ class Engine(TextCalls):
             gap = self._keep_gap()
             memory = self.memory_summary()
             self._summary = replace(
-                _summarise(self._opened, self._options, memory, gap),
+                _summarise(self._opened, self._options, memory, gap, self._draft_length),
                 seconds=clock() - started,
                 warm_up_seconds=warmed,
             )
@@ -203,8 +205,16 @@ class Engine(TextCalls):
             ingress = self._open_ingress()
             assert ingress is not None
             warm_up(ingress, self._lifecycle, sizes)
+            self._try_drafts(ingress)
             start_afresh(self._core, self._lifecycle)
         return self._clock() - started
+
+    def _try_drafts(self, ingress: Ingress) -> None:
+        """Part of the warm-up of an engine that drafts."""
+        told = self._opened.details.get("draft")
+        if told is not None:
+            self._draft_length = try_drafts(ingress)
+            judge_drafts(told["backend"], self._draft_length)
 
     def _keep_gap(self) -> dict[str, Any]:
         """What was measured and chosen for ``max_gap_ms``; nothing of it is left but the chunk."""
@@ -257,9 +267,17 @@ def _weights_only(opened: OpenedInstance) -> MemorySummary:
 
 
 def _summarise(
-    opened: OpenedInstance, options: EngineOptions, memory: MemorySummary, gap: dict[str, Any]
+    opened: OpenedInstance,
+    options: EngineOptions,
+    memory: MemorySummary,
+    gap: dict[str, Any],
+    draft_length: float | None,
 ) -> LoadSummary:
-    frontend = opened.instance.frontend
+    frontend, details = opened.instance.frontend, dict(opened.details)
+    if gap:
+        details["max_gap"] = gap
+    if draft_length is not None:
+        details["draft"] = {**details["draft"], "tokens_per_round": round(draft_length, 2)}
     return LoadSummary(
         name=opened.instance.name,
         architecture=opened.architecture,
@@ -272,5 +290,5 @@ def _summarise(
         default_sampling=frontend.default_sampling,
         seconds=0.0,
         memory=memory,
-        details={**opened.details, "max_gap": gap} if gap else opened.details,
+        details=details,
     )
