@@ -30,7 +30,7 @@ from ninfer_core.ops.select import select_ops
 from ninfer_ops_triton import launch
 from ninfer_ops_triton.backend import BACKEND
 from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.geometry.table import SIZES, config_of
+from ninfer_qwen3_5.geometry.table import SIZES, Size, config_of
 from ninfer_qwen3_5.load.text import TextLoader
 from ninfer_qwen3_5.model.lending import LentParts
 from ninfer_qwen3_5.model.text import TextModel
@@ -41,7 +41,7 @@ from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_spec_mtp.drafter import MtpDrafter
 
-NARROW = {"hidden": 128, "inner": 256}
+NARROW: dict[str, Any] = {"hidden": 128, "inner": 256}
 VOCABULARY = 512
 NO_KERNEL = ("empty", "zero_", "detach", "alias", "lift_fresh", "_unsafe_view", "resize_")
 """Beginnings of names. Memory is cleared here alone: it is left as it was on a device."""
@@ -112,11 +112,10 @@ class Counted(Exception):
     """Ends the building of an engine that nobody needs."""
 
 
-def count(size: str, drafts: int, rows: int, part: Part) -> dict[str, list[str]]:
+def count(size: Size, drafts: int, rows: int, part: Part) -> dict[str, list[str]]:
     """Kernels of each graph of a round of ``rows`` rows."""
-    config = TextConfig.from_json(
-        config_of(replace(SIZES[size], **NARROW)) | {"vocab_size": VOCABULARY}
-    )
+    narrow = replace(size, **NARROW)
+    config = TextConfig.from_json(config_of(narrow) | {"vocab_size": VOCABULARY})
     ops = select_ops(BACKEND, "counted").ops
     loader = TextLoader(RandomSource(), config, ops)
     model = TextModel(config, loader.load(), ops, VOCABULARY)
@@ -184,7 +183,7 @@ def main() -> None:
     part = Part.DRAWN if options.drawn else Part.GREEDY
     for size in options.models:
         for drafts in dict.fromkeys((0, options.drafts)):
-            found = count(size, drafts, options.rows, part)
+            found = count(SIZES[size], drafts, options.rows, part)
             name = f"{size}, {drafts} drafts" if drafts else f"{size}, plain"
             report(name, found, listed=options.list)
 
