@@ -26,19 +26,19 @@ def test_the_head_fills_the_rows_that_it_is_given_and_no_others(operands, kind) 
 
 
 @pytest.mark.parametrize(
-    "out",
+    "made",
     [
-        torch.empty(3, 32),
-        torch.empty(2, 33),
-        torch.empty(3, 33).double(),
-        torch.empty(3, 66)[:, ::2],
+        lambda **place: torch.empty(3, 32, **place),
+        lambda **place: torch.empty(2, 33, **place),
+        lambda **place: torch.empty(3, 33, **place).double(),
+        lambda **place: torch.empty(3, 66, **place)[:, ::2],
     ],
 )
-def test_room_of_another_shape_is_refused(operands, out) -> None:
+def test_room_of_another_shape_is_refused(operands, made) -> None:
     weight, _ = matrix(operands, "bf16", 33, 256)
     x, scale = operands.normal(3, 256, dtype=torch.bfloat16), operands.normal(256)
     with pytest.raises(OpError, match=r"out is torch.float\d+\[.*must be torch.float32\[3, 33\]"):
-        heads.norm_head(open_stream(x, scale), EPS, weight, 30, out.to(x.device))
+        heads.norm_head(open_stream(x, scale), EPS, weight, 30, made(device=x.device))
 
 
 def test_the_reference_fills_them_too(operands) -> None:
