@@ -2,7 +2,8 @@
 
 Usage: python bench/accept/http_schemathesis.py [--examples 2000] [--seed 0]
 
-The server answers with at most 16 tokens. Each operation gets its share of the examples, half of
+The server answers with at most 16 tokens, or with what a context of 512 has left where more
+``min_tokens`` are asked for. Each operation gets its share of the examples, half of
 them broken on purpose, some of them right but for a few fields, some of those with numbers from the
 ends of what machines count in. A reply with status 500 or above, or none within 60 seconds, is a
 fault; it is reported with what the server logged, and after one that ended the engine no more is
@@ -29,6 +30,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
 
 CAP = 16
+CONTEXT = 512
+"""An answer of as many tokens takes a busy machine no minute."""
 TALK = [{"role": "user", "content": "Sort: 9, 2, 5"}]
 BASES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": TALK},
@@ -166,7 +169,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    with log_tail() as log, capped(CAP) as url:
+    with log_tail() as log, capped(CAP, context=CONTEXT) as url:
         began = time.monotonic()
         found = explore(url, args.examples, args.seed, log)
         seconds = time.monotonic() - began
