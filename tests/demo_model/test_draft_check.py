@@ -1,4 +1,4 @@
-"""At start a drafter that does not fit its target is told by its acceptance (H22)."""
+"""At start a drafter that does not fit its target is told by its acceptance."""
 
 from __future__ import annotations
 
