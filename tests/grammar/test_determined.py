@@ -12,10 +12,11 @@ from _random_texts import random_regex
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar import automata, parts, regex
-from ninfer_grammar_xgrammar.backend import MANY_STATES, open_backend
+from ninfer_grammar_xgrammar.backend import MANY_POSITIONS, MANY_STATES, open_backend
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
 from ninfer_grammar_xgrammar.nodes import Grammar
 from ninfer_grammar_xgrammar.pace import TooSlow
+from ninfer_grammar_xgrammar.positions import by_positions
 from ninfer_grammar_xgrammar.spelling import Form, spell
 from tests.grammar.conftest import WHOLE, source
 
@@ -125,13 +126,25 @@ def plainly(pattern):
     return to_ebnf(grammar)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_masks_are_those_of_the_expression_as_it_stands(library, monkeypatch, seed):
+def placed(pattern):
+    grammar = Grammar()
+    wanted = regex.full(pattern)
+    grammar.rules["root"] = by_positions(wanted, grammar, Form.PLAIN, None, MANY_POSITIONS)
+    return to_ebnf(grammar)
+
+
+def determined(pattern):
+    return to_ebnf(parts.part_grammar(part(pattern), MANY_STATES))
+
+
+@pytest.mark.parametrize("way", [determined, placed])
+@pytest.mark.parametrize("seed", range(30))
+def test_masks_are_those_of_the_expression_as_it_stands(library, monkeypatch, seed, way):
     """Whatever is known of the end of a rule when it is compiled."""
     monkeypatch.setattr("ninfer_grammar_xgrammar.library.probe", lambda *arguments: None)
     rng = random.Random(f"masks {seed}")
     pattern = random_regex(rng)
-    other = to_ebnf(parts.part_grammar(part(pattern), MANY_STATES))
+    other = way(pattern)
     plain = library.compile(plainly(pattern))
     compiled = library.compile(other)
     words = np.zeros((2, 9), dtype=np.uint32)
@@ -160,9 +173,14 @@ def test_the_hard_one_compiles_and_takes_what_matches(accepts):
     assert 20 <= sum(outcomes) < 40
 
 
-@pytest.mark.parametrize("slow", [1, 2])
-def test_what_is_too_slow_is_compiled_by_states(backend, monkeypatch, slow):
-    """``slow``: how often the library says so."""
+@pytest.mark.parametrize(
+    ("slow", "count", "rules"),
+    [(1, 7, range(200, 300)), (1, 22, range(20, 30)), (2, 22, range(20, 30))],
+)
+def test_what_is_too_slow_is_compiled_by_states_or_positions(
+    backend, monkeypatch, slow, count, rules
+):
+    """``slow``: how often the library says so. Of 22 letters the states are four million."""
     fresh, compiled = open_backend(backend._vocabulary), []
     library = fresh._loaded()
     real = library.compile
@@ -174,17 +192,21 @@ def test_what_is_too_slow_is_compiled_by_states(backend, monkeypatch, slow):
         return real(ebnf)
 
     monkeypatch.setattr(library, "compile", compile_slowly)
-    wanted = source({"it": part("[ab]*a[ab]{7}")}, WHOLE)
+    wanted = source({"it": part(f"[ab]*a[ab]{{{count}}}")}, WHOLE)
     if slow == 1:
         matcher = fresh.open(fresh.compile(wanted))
-        assert matcher.accept(list(b"babbbbbbb")) == 9
+        assert matcher.accept(list(b"ab" + b"b" * (count - 2))) == count
+        assert not matcher.complete
+        assert matcher.accept(list(b"b")) == 1
         assert matcher.complete
+        assert matcher.accept(list(b"b")) == 1
+        assert not matcher.complete
     else:
         with pytest.raises(InvalidSchema, match="token by token"):
             fresh.compile(wanted)
     assert len(compiled) == 2
     assert compiled[0].count("::=") == 1
-    assert compiled[1].count("::=") > 200
+    assert compiled[1].count("::=") in rules
 
 
 def test_patterns_of_a_schema_are_compiled_by_states_when_they_are_slow():

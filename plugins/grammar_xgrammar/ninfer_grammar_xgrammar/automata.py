@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from ninfer_grammar_xgrammar import charset, limits
 from ninfer_grammar_xgrammar.charset import Ranges
 from ninfer_grammar_xgrammar.ebnf import WIDE
-from ninfer_grammar_xgrammar.machine import Machine, places
+from ninfer_grammar_xgrammar.machine import Machine, partition, places
 from ninfer_grammar_xgrammar.nodes import Grammar, Node, Ref, alt, seq
+from ninfer_grammar_xgrammar.positions import by_positions
 from ninfer_grammar_xgrammar.regex import One, Regex, RegexError
 from ninfer_grammar_xgrammar.spelling import Form, spell
 
@@ -55,7 +56,9 @@ class Automaton:
 def combine(wanted: Sequence[Regex], unwanted: Sequence[Regex]) -> Automaton:
     """Texts of every ``wanted`` and of no ``unwanted``. Raises RegexError if that is large."""
     machines = [Machine(regex) for regex in (*wanted, *unwanted)]
-    classes = _divided(machines)
+    classes = partition(ranges for machine in machines for ranges in machine.sets)
+    for machine in machines:
+        machine.divide(classes)
     numbers = {tuple(machine.start for machine in machines): 0}
     moves: list[Row] = []
     for states in (order := list(numbers)):
@@ -88,7 +91,7 @@ def determined(regex: Regex, most: int) -> Automaton | None:
     if places(regex) > most * _RAW_SHARE:
         return None
     machine = Machine(regex)
-    classes = _divided([machine])
+    classes = machine.divided()
     numbers, moves, left = {machine.start: 0}, list[Row](), most * _MOVES_SHARE
     for states in (order := [machine.start]):
         row: Row = {}
@@ -108,13 +111,14 @@ def determined(regex: Regex, most: int) -> Automaton | None:
 
 
 def spelled(regex: Regex, grammar: Grammar, form: Form, close: str | None) -> Node:
-    """The texts of an expression and then ``close``, by states where that helps and the grammar
+    """The texts of an expression and then ``close``, by states or by positions where the grammar
     allows as many. Raises RegexError for one that grows too large."""
     plain = spell(regex, form)
     found = determined(regex, grammar.states) if grammar.states else None
-    if found is None:
-        return seq(plain, close or "")
-    return to_rules(found, grammar, form, close, grammar.states)
+    if found is not None:
+        return to_rules(found, grammar, form, close, grammar.states)
+    placed = by_positions(regex, grammar, form, close, grammar.positions)
+    return seq(plain, close or "") if placed is None else placed
 
 
 def to_rules(
@@ -194,24 +198,6 @@ class _Rules:
         onward = len(set(row.values())) == 1 and target not in self._automaton.accepting
         link = onward and target and self._before[target] == {number} and target != number
         return self._body(target, depth + 1) if link and depth < _CHAIN else self._rule(target)
-
-
-def _divided(machines: Sequence[Machine]) -> tuple[Ranges, ...]:
-    """Classes of characters that no machine tells apart."""
-    unique = list(dict.fromkeys(ranges for machine in machines for ranges in machine.sets))
-    cuts = sorted(
-        {0, 0xE000} | {edge for r in unique for low, high in r for edge in (low, high + 1)}
-    )
-    groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
-    for low, after in zip(cuts, [*cuts[1:], 0x110000], strict=True):
-        if low < after and charset.contains(charset.ALL, low):
-            limits.check()
-            key = tuple(charset.contains(ranges, low) for ranges in unique)
-            groups.setdefault(key, []).append((low, after - 1))
-    classes = tuple(charset.charset(pairs) for pairs in groups.values())
-    for machine in machines:
-        machine.divide(classes)
-    return classes
 
 
 def _minimal(

@@ -41,6 +41,10 @@ OWN_SECONDS = 60.0
 """The same for a part in which the request has no say but names, so that its size is known."""
 MANY_STATES = 512
 """Of an expression whose masks take too long otherwise."""
+MANY_POSITIONS = 2_048
+MANY_LOOKS = 1 << 24
+"""Of such a one with more states, positions, and those times the entries of the vocabulary: for
+each, the library looks at them all when it compiles."""
 SLOW_SECONDS = 60.0
 """How long a part whose masks took too long is refused unseen; a machine may have been busy."""
 
@@ -208,10 +212,24 @@ class XGrammarCompiler:
         try:
             with self._cold:
                 flight.set_running_or_notify_cancel()
-                compiled = _compiled(library, ebnf, part)
+                compiled = self._quick(library, ebnf, part)
             self._land(key, flight, (compiled, int(compiled.memory_size_bytes)))
         except BaseException as error:
             self._land(key, flight, error=error)
+
+    def _quick(self, library: Library, ebnf: str, part: dict[str, Any]) -> Any:
+        """Where masks take too long, with its expressions written out. Raises TooSlow."""
+        try:
+            return library.compile(ebnf)
+        except TooSlow:
+            positions = min(MANY_POSITIONS, MANY_LOOKS // len(self._vocabulary.token_bytes))
+            try:
+                other = to_ebnf(part_grammar(part, MANY_STATES, positions))
+            except InvalidSchema:  # it is too large in this way
+                other = ebnf
+            if other == ebnf:
+                raise
+            return library.compile(other)
 
     def _land(
         self,
@@ -232,20 +250,6 @@ class XGrammarCompiler:
             flight.set_result(result)
         else:
             flight.set_exception(error or EngineFailure("a compile gave nothing"))
-
-
-def _compiled(library: Library, ebnf: str, part: dict[str, Any]) -> Any:
-    """Where masks take too long, with its expressions made deterministic. Raises TooSlow."""
-    try:
-        return library.compile(ebnf)
-    except TooSlow:
-        try:
-            other = to_ebnf(part_grammar(part, MANY_STATES))
-        except InvalidSchema:  # it is too large in this way
-            other = ebnf
-        if other == ebnf:
-            raise
-        return library.compile(other)
 
 
 def _open_library(vocabulary: GrammarVocabulary) -> Library:

@@ -30,7 +30,7 @@ _END = ' (= "\\U0010ffff")'
 that it refuses tokens that go on behind the end when it compiles, and not at every mask."""
 
 
-def check_size(grammar: Grammar) -> None:
+def check_size(grammar: Grammar, most_wide: int = MAX_WIDE) -> None:
     """Raises TooLarge."""
     nodes, wide = 0, 0
     for root in grammar.rules.values():
@@ -52,8 +52,8 @@ def check_size(grammar: Grammar) -> None:
         raise TooLarge(f"it comes to {len(grammar.rules)} rules; {MAX_RULES} is the most")
     if nodes > MAX_NODES:
         raise TooLarge(f"it comes to {nodes} nodes of a grammar; {MAX_NODES} is the most")
-    if wide > MAX_WIDE:
-        raise TooLarge(f"it has {wide} places for nearly any character; {MAX_WIDE} is the most")
+    if wide > most_wide:
+        raise TooLarge(f"it has {wide} places for nearly any character; {most_wide} is the most")
 
 
 def to_ebnf(grammar: Grammar) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ninfer_grammar_xgrammar import charset, limits
 from ninfer_grammar_xgrammar.charset import Ranges
@@ -19,6 +19,21 @@ def places(regex: Regex) -> int:
     if isinstance(regex, Times):
         return max(regex.low, regex.high or 0, 1) * places(regex.item)
     return 1
+
+
+def partition(sets: Iterable[Ranges]) -> tuple[Ranges, ...]:
+    """Classes of characters that no set tells apart."""
+    unique = list(dict.fromkeys(sets))
+    cuts = sorted(
+        {0, 0xE000} | {edge for r in unique for low, high in r for edge in (low, high + 1)}
+    )
+    groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
+    for low, after in zip(cuts, [*cuts[1:], 0x110000], strict=True):
+        if low < after and charset.contains(charset.ALL, low):
+            limits.check()
+            key = tuple(charset.contains(ranges, low) for ranges in unique)
+            groups.setdefault(key, []).append((low, after - 1))
+    return tuple(charset.charset(pairs) for pairs in groups.values())
 
 
 class Machine:
@@ -53,14 +68,24 @@ class Machine:
             for ranges in dict.fromkeys(self.sets)
         }
 
+    def divided(self) -> tuple[Ranges, ...]:
+        """The classes of characters that the expression does not tell apart, for :meth:`row`."""
+        classes = partition(self.sets)
+        self.divide(classes)
+        return classes
+
     def row(self, states: int) -> dict[int, int]:
         """The states after a character of each class that has any."""
         found: dict[int, int] = {}
+        for index, after in self.ways(states):
+            found[index] = found.get(index, 0) | after
+        return found
+
+    def ways(self, states: int) -> Iterator[tuple[int, int]]:
+        """A class and the states after a character of it, from each of ``states``."""
         for state in self._states(states):
             limits.check()
-            for index, after in self._moves(state):
-                found[index] = found.get(index, 0) | after
-        return found
+            yield from self._moves(state)
 
     def _moves(self, state: int) -> tuple[tuple[int, int], ...]:
         if state not in self._steps:

@@ -94,12 +94,14 @@ def optional(item: Node) -> Node:
 @dataclass(slots=True)
 class Grammar:
     """Rules by name; ``root`` is where a text starts. Behind those of ``last`` nothing follows.
-    An expression may be made deterministic with up to ``states`` states."""
+    An expression may be made deterministic with up to ``states`` states, or else written out with
+    up to ``positions`` characters."""
 
     rules: dict[str, Node] = field(default_factory=dict)
     root: str = "root"
     last: set[str] = field(default_factory=set)
     states: int = 0
+    positions: int = 0
 
     def name(self, prefix: str) -> str:
         """A name that no rule has."""
@@ -125,7 +127,7 @@ class Grammar:
                 reached.add(name)
                 queue.append(name)
         rules = {name: node for name, node in kept.items() if name in reached}
-        return Grammar(rules, self.root, self.last & reached, self.states)
+        return Grammar(rules, self.root, self.last & reached, self.states, self.positions)
 
 
 def references(node: Node) -> Iterator[str]:

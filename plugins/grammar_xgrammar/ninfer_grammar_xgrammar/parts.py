@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_grammar_xgrammar import automata, gbnf, limits, members, regex
-from ninfer_grammar_xgrammar.ebnf import check_size
+from ninfer_grammar_xgrammar.ebnf import MAX_WIDE, check_size
 from ninfer_grammar_xgrammar.limits import TooLarge
 from ninfer_grammar_xgrammar.nodes import Alt, Grammar, Loop, Node, Ref, Seq, alt, optional, seq
 from ninfer_grammar_xgrammar.regex import RegexError
@@ -21,22 +21,23 @@ FEW_STATES = 64
 Part = Mapping[str, Any]
 
 
-def part_grammar(part: Part, states: int = 0) -> Grammar:
+def part_grammar(part: Part, states: int = 0, positions: int = 0) -> Grammar:
     """The grammar of one part. Raises InvalidSchema for what is malformed, not supported,
     unsatisfiable or too large.
 
-    With ``states`` expressions in it are made deterministic up to so many states of each: their
-    masks are quick then, whatever they are, but compiling takes longer. An expression that is the
-    whole of a part is always, up to :data:`FEW_STATES`.
+    With ``states`` expressions in it are made deterministic up to so many states of each, with
+    ``positions`` those beyond that are written out up to so many characters: their masks are quick
+    then, whatever they are, but compiling takes longer. An expression that is the whole of a part
+    is always made deterministic, up to :data:`FEW_STATES`.
     """
-    grammar = Grammar(states=states)
+    grammar = Grammar(states=states, positions=positions)
     try:
         with limits.limited():
             grammar.rules["root"] = _root(part, grammar)
             pruned = grammar.pruned()
             if pruned is None:
                 refuse(part, "unsatisfiable", "allows no text at all")
-            check_size(pruned)
+            check_size(pruned, max(MAX_WIDE, positions))
             return pruned
     except TooLarge as error:
         refuse(part, "unsupported", f"is too large to enforce: {error}")
