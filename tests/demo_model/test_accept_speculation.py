@@ -64,13 +64,18 @@ def test_a_difference_has_its_place_and_the_gap_of_the_plain_run(script) -> None
 
 def test_only_ties_within_the_noise_hold_and_none_on_the_cpu(script) -> None:
     pairs = {f"{rows}x{drafts}": 8 for rows in range(1, 9) for drafts in range(1, 8)}
-    rounds = {drafts: {1: 9, 8: 3} for drafts in range(1, 8)}
+    rounds = {k: {rows: {1: 4, k: 2} for rows in range(1, 9)} for k in range(1, 8)}
     report = {"pairs": pairs, "drafted": [1] * 7, "differences": [], "noise": 0.01}
-    report["rounds_by_rows"] = rounds
+    report["verified_by_rows"] = rounds
     assert script.holds(options(), report)
     assert not script.holds(options(), report | {"drafted": [1] * 6 + [0]})
     assert not script.holds(options(), report | {"pairs": pairs | {"1x1": 7}})
-    assert not script.holds(options(), report | {"rounds_by_rows": rounds | {3: {7: 9}}})
+    for lacking in (
+        {3: {rows: {3: 1} for rows in range(1, 8)}},
+        {3: {rows: {3: 1} for rows in range(2, 9)}},
+        {3: rounds[3] | {8: {1: 9, 2: 9}}},
+    ):
+        assert not script.holds(options(), report | {"verified_by_rows": rounds | lacking})
     tie, wide = {"place": 3, "gap": 0.015}, {"place": 3, "gap": 0.03}
     assert not script.holds(options(), report | {"differences": [tie]})
     on_gpu = options(device="cuda:0")
