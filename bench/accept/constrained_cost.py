@@ -78,7 +78,7 @@ def schema(tokens: int) -> dict[str, Any]:
     person = {
         "type": "object",
         "properties": {
-            "name": {"type": "string", "maxLength": 24},
+            "name": {"type": "string", "maxLength": 80},
             "age": {"type": "integer", "minimum": 0, "maximum": 150},
         },
         "required": ["name", "age"],
