@@ -109,6 +109,17 @@ class Endings:
             if not record.response.done:
                 self._publish_end(record)
 
+    def awaited_by(self, record: RequestRecord) -> bool:
+        """Whether the end of an answer that was there when ``record`` came is still to be kept.
+        It will be when the round that its row is in has settled, before the next cycle admits."""
+        return any(
+            one.response.done
+            and one.watch.ended is not None
+            and one.watch.ended <= record.watch.submitted
+            and self._resources.ended_well(one)
+            for one in self._finished
+        )
+
     def end_now(self, record: RequestRecord, ending: Ending) -> None:
         """End a request that never entered the queue."""
         record.ending = ending

@@ -139,7 +139,7 @@ class ResourceManager:
         policy admits."""
         self._measure(record)
         keep, path = False, None
-        if self._ended_well(record):
+        if self.ended_well(record):
             path = path_of(record).extended(record.tokens)
             keep = self.guard.run(partial(self._saves.admits_end, record, path), False)
         result = self._program.finish(record.held_sequence(), keep=keep)
@@ -221,6 +221,7 @@ class ResourceManager:
         )
         self.catalogue.publish(entry, path)
 
-    def _ended_well(self, record: RequestRecord) -> bool:
+    def ended_well(self, record: RequestRecord) -> bool:
+        """Whether the policy is asked to keep its end."""
         whole = isinstance(record.ending, FinishReason)
         return whole and record.ending is not FinishReason.CANCELLED and self._takes_part(record)

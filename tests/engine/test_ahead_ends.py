@@ -183,3 +183,33 @@ def test_a_failure_drains_in_launch_order_and_rolls_back_the_other_way(options, 
     assert harness.core.cleanup.troubles == []
     assert tracked.response.ends == 1
     harness.check_released()
+
+
+def test_what_follows_at_once_begins_where_the_answer_before_ended(options):
+    """The answer is out while its row is in the round launched behind it; the follow-up comes in
+    that moment and waits for the end to be kept."""
+    harness = ahead(policy=KeepPolicy())
+    free(harness, 1, options)
+    one, expected = stopping(harness, options)
+    while not one.response.done:
+        harness.step()
+    assert one.record.flying
+    follow = harness.submit([5, *expected, 8], options(3))
+    harness.run_dry()
+    assert follow.record.watch.cached_tokens == 1 + len(expected) - 1
+    harness.check_released()
+
+
+def test_what_came_before_the_end_does_not_wait_for_it(options):
+    harness = ahead(policy=KeepPolicy())
+    one, _ = stopping(harness, options)
+    while not one.response.done:
+        earlier = one.record.watch.submitted
+        harness.step()
+        harness.clock.advance(1.0)
+    assert one.record.flying
+    other = harness.submit([6, 7], options(3))
+    assert harness.core.endings.awaited_by(other.record)
+    other.record.watch.submitted = earlier
+    assert not harness.core.endings.awaited_by(other.record)
+    harness.run_dry()
