@@ -10,7 +10,9 @@ from pathlib import Path
 import ninfer_core.engine
 
 ROOT = Path(ninfer_core.engine.__file__).parent
-ALLOWED = ("ninfer_core.contract", "ninfer_core.engine", "ninfer_core.errors")
+BELOW = ("ninfer_core.closing", "ninfer_core.errors")
+"""They import the standard library alone."""
+ALLOWED = ("ninfer_core.contract", "ninfer_core.engine", *BELOW)
 LATE = "ninfer_core.instance"
 """The composition root, imported inside ``Engine.open`` only."""
 
