@@ -25,10 +25,12 @@ def parse_tools(tools: Any, field: str = "tools") -> tuple[dict[str, Any], ...]:
         return ()
     root = Field(tools, field, InvalidRequest)
     parsed = tuple(_tool(entry) for entry in root.children())
-    names = [tool["function"]["name"] for tool in parsed]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    seen: set[str] = set()
+    for index, tool in enumerate(parsed):
+        name = tool["function"]["name"]
+        if name in seen:
             root.children()[index].child("function").child("name").fail(f"{name!r} is taken twice")
+        seen.add(name)
     return parsed
 
 

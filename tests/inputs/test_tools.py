@@ -5,6 +5,7 @@ import pytest
 from ninfer_core.contract.errors import InvalidRequest, InvalidSchema, Unsupported
 from ninfer_core.contract.requests import ToolChoice
 from ninfer_core.inputs import parse_tool_choice, parse_tools
+from ninfer_core.inputs.fields import Field
 
 
 def tool(name="search", **function):
@@ -51,6 +52,20 @@ def test_a_fault_names_its_place(tools, param):
         parse_tools(tools)
     assert caught.value.param == param
     assert str(caught.value).startswith(param)
+
+
+def test_no_name_is_compared_with_all_the_others(monkeypatch):
+    class Counting(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Counting.compared += 1
+            return str.__eq__(self, other)
+
+    monkeypatch.setattr(Field, "need", lambda self, kind, wanted=None: self.value)
+    parse_tools([tool(Counting(f"tool_{number}")) for number in range(300)])
+    assert Counting.compared < 300
 
 
 def test_other_kinds_of_tools_are_refused_by_name():
