@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 
 import openai
 import pytest
@@ -212,8 +213,29 @@ def test_head_is_get_without_its_body(server, path, status):
         wire.request("GET", path)  # its answer begins where the head ended
         assert wire.getresponse().status == status
     assert got.status == status
-    for name in ("content-type", "content-length", "allow"):
+    for name in ("content-type", "allow") if status == 405 else ("content-type", "content-length"):
         assert answer.headers[name] == got.headers.get(name)
+
+
+def test_a_head_is_named_as_it_was_asked(serve, caplog, eventually):
+    caplog.set_level(logging.INFO, "ninfer.http")
+    server = serve()
+    asked = [("/health", 200), ("/v1/messages", 405), ("/nothing", 404)]
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as wire:
+        for path, status in asked:
+            wire.request("HEAD", path)
+            answer = wire.getresponse()
+            assert (answer.status, answer.read()) == (status, b"")
+            if status != 200:  # the text, which is not sent, says HEAD in place of GET
+                said = server.request(path).text
+                assert int(answer.headers["content-length"]) == len(said) + 1
+    lines = lambda: [r.getMessage() for r in caplog.records if "HEAD" in r.getMessage()]  # noqa: E731
+    eventually(lambda: len(lines()) == len(asked))
+    assert [line.split()[:3] for line in lines()] == [
+        ["HEAD", repr(path), str(status)] for path, status in asked
+    ]
+    counted = server.server._gateway.metrics.replies
+    assert counted["HEAD", "/health", 200] == 1
 
 
 def test_the_request_id_is_kept_or_made(server):

@@ -14,6 +14,7 @@ from ninfer_core.errors import NinferError
 from ninfer_gateway_http.anthropic.errors import in_dialect
 from ninfer_gateway_http.bridge import ClientGone
 from ninfer_gateway_http.errors import ErrorReply, error_reply
+from ninfer_gateway_http.middleware import ASKED_METHOD
 
 _UNREADABLE: Final = "the body cannot be read: send JSON in UTF-8, not nested beyond reason"
 _CODES: Final = {
@@ -50,7 +51,8 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     code = _CODES.get(error.status_code, "invalid_request")
     message = _UNREADABLE if error.status_code == 400 else str(error.detail)
     if error.status_code in (404, 405):
-        message = f"{message}: {request.method} {request.scope['path'][:200]}"
+        method = request.scope.get(ASKED_METHOD, request.method)
+        message = f"{message}: {method} {request.scope['path'][:200]}"
     reply = _send(ErrorReply(status=error.status_code, message=message, code=code), request)
     reply.headers.update(error.headers or {})  # a 405 names the methods that are allowed
     return reply

@@ -51,15 +51,26 @@ class HeaderLimit:
         await self._app(scope, receive, send)
 
 
+ASKED_METHOD: Final = "asked_method"
+"""Where a scope whose method was rewritten has the one that was asked with."""
+
+
 class HeadAsGet:
-    """Answers HEAD as GET; the server leaves out the body."""
+    """Answers HEAD as GET; the server leaves out the body. The rules outside learn of the route."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope if scope.get("method") != "HEAD" else {**scope, "method": "GET"}
-        await self._app(asked, receive, send)
+        if scope.get("method") != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        got = {**scope, "method": "GET", ASKED_METHOD: "HEAD"}
+        try:
+            await self._app(got, receive, send)
+        finally:
+            if "route" in got:
+                scope["route"] = got["route"]
 
 
 def _too_much(scope: Scope) -> str | None:

@@ -89,7 +89,8 @@ def _request_id(scope: Scope) -> str:
 def _route(scope: Scope) -> tuple[str, str]:
     """Method and route as they are declared: what callers make up must not add to the counters."""
     route = scope.get("route")
-    if route is None or scope["method"] not in (getattr(route, "methods", None) or ()):
+    served = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if route is None or served not in (getattr(route, "methods", None) or ()):
         return "other", "other"
     return scope["method"], getattr(route, "path", "other")
 
