@@ -13,7 +13,7 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.contract.sampling import SamplingParams
-from ninfer_core.contract.units import DecodeRow, Disposition, RowDecision
+from ninfer_core.contract.units import DecodeRow, Disposition, PendingBatch, RowDecision, RowStatus
 from ninfer_core.testing.fake_frontend import FakeSession
 from tests.model.checkpoint_driver import checkpoint_driver, prompt
 from tests.model.drafters import drafting, followers, scripted
@@ -90,7 +90,10 @@ def test_a_sequence_goes_on_from_within_a_round(build_case, units, backend, kept
         late = second.collect()
         with pytest.raises(EngineFailure, match="nobody accepted"):
             program._settlement.commit(late.detail, late.rows, [accepted(1)])
-        program.commit(late, [VOID])
+        # What such a round gave, nonsense too, is nobody's.
+        rows = tuple(replace(made, status=RowStatus.NONFINITE) for made in late.rows)
+        program.commit(PendingBatch(late.kind, rows, detail=late.detail), [VOID])
+        assert not driver.record(row).health.broken
     assert driver.record(row).drafts == ()
     driver.force(row, FORCED)
     script = followers([*asked, *straight.tokens])

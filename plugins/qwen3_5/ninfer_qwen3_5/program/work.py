@@ -173,7 +173,9 @@ class Settlement:
         tokens: list[tuple[int, ...]] = []
         for work, row, decision in settled:
             produced, count = row.token_ids, decision.accepted
-            if row.status is RowStatus.NONFINITE or decision.disposition is Disposition.FAILED:
+            # What comes of tokens that nobody accepted says nothing of the sequence.
+            broken = row.status is RowStatus.NONFINITE and not work.stale
+            if broken or decision.disposition is Disposition.FAILED:
                 work.sequence.fail()
             if count < len(produced):
                 self._units.dropped(work, produced[count:])
