@@ -16,7 +16,7 @@ from ninfer_core.device.cpu import open_device
 from ninfer_core.draft_report import draft_details
 from ninfer_core.testing.program_driver import ProgramDriver
 from ninfer_qwen3_5.program.assemble import generation_program
-from ninfer_qwen3_5.program.queued.draft_measure import DraftMeasure, measured
+from ninfer_qwen3_5.program.queued.draft_measure import DraftMeasure, drawing, measured
 from ninfer_qwen3_5.program.queued.rounds import Part
 from tests.model.drafters import drafting, unscripted
 
@@ -142,6 +142,19 @@ def test_rounds_that_draw_are_measured_as_they_draw(program, monkeypatch) -> Non
     # Two widths of two numbers of rows, one sample ahead of three, two replays each.
     assert seen == [(Part.DRAWN, [1.0])] * (2 * 2 * 4 * 2)
     assert not units._lanes.settings.temperature.any()
+
+
+def test_lanes_that_draw_are_those_of_a_request_without_penalties(program) -> None:
+    lanes = program._units._lanes
+    plain = SamplingParams()
+    with drawing(lanes.settings):
+        for name, value in (
+            *(("temperature", 1.0), ("top_k", 20), ("top_p", 0.95), ("min_p", plain.min_p)),
+            ("presence", plain.presence_penalty),
+            ("frequency", plain.frequency_penalty),
+            ("repetition", plain.repetition_penalty),
+        ):
+            assert getattr(lanes.settings, name).unique().tolist() == [pytest.approx(value)], name
 
 
 def test_each_request_goes_by_the_prices_of_its_own_rounds(build_case) -> None:

@@ -32,8 +32,9 @@ DRAWN_SAMPLES = 3
 REPLAYS = 2
 """Of each sample, enqueued one behind the other."""
 
-DRAWING = {"temperature": 1.0, "top_k": 20, "top_p": 0.95}
-"""Settings of rounds that draw: those that the released models ask for."""
+DRAWING = {"temperature": 1.0, "top_k": 20, "top_p": 0.95, "repetition": 1.0}
+"""Settings of rounds that draw: those that the released models ask for. A repetition penalty of 1
+is none; all else is none at 0, as lanes that nobody has have it."""
 
 _ENOUGH = 1 << 20
 """Tokens that may be produced: every draft has a use."""
