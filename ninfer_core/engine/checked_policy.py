@@ -79,6 +79,9 @@ class CheckedPolicy:
             self._tell(method, f"more than the {len(candidates)} that it could choose from")
             return None
         known, kind = {id(one) for one in candidates}, type(candidates[0])
+        if len({id(one) for one in chosen}) < len(chosen):
+            self._tell(method, "one of the candidates twice")
+            return None
         for one in chosen:
             if id(one) not in known and not (type(one) is kind and one in candidates):
                 self._tell(method, f"{type(one).__name__} that was not among the candidates")

@@ -46,7 +46,14 @@ def a_mapping(_, candidates):
     return dict.fromkeys(range(len(candidates)))
 
 
-WRONG = [nothing, a_number, strangers, references, another_checkpoint, without_end, a_mapping]
+def one_of_them_twice(_, candidates):
+    return [candidates[-1]] * max(2, len(candidates))
+
+
+WRONG = [
+    *(nothing, a_number, strangers, references, another_checkpoint, without_end, a_mapping),
+    one_of_them_twice,
+]
 
 
 def cached(harness, options):
