@@ -72,7 +72,7 @@ class Admission:
     def _admit_one(self) -> bool:
         """Start the first admission that fits, or a copy that brings room for it; a failed check
         costs nobody a bypass. What may go on from an answer that is about to be kept waits for
-        that, a round at most: a turn sent at once would read the whole conversation again."""
+        that, a cycle at most: a turn sent at once would read the whole conversation again."""
         alone = not self._scheduler.residents and not self._scheduler.paused
         for record in self._queue.candidates():
             if self._endings.awaited_by(record):

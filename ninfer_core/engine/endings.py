@@ -110,9 +110,10 @@ class Endings:
                 self._publish_end(record)
 
     def awaited_by(self, record: RequestRecord) -> bool:
-        """Whether the end of an answer that was there when ``record`` came is still to be kept.
-        It will be when the round that its row is in has settled, before the next cycle admits."""
-        return any(
+        """Whether the end of an answer that was there when ``record`` came is still to be kept, and
+        ``record`` might begin with it. It will be when the round that its row is in has settled,
+        before the next cycle admits."""
+        return self._resources.may_reuse(record) and any(
             one.response.done
             and one.watch.ended is not None
             and one.watch.ended <= record.watch.submitted

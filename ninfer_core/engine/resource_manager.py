@@ -172,6 +172,10 @@ class ResourceManager:
         mode = record.prepared.request.cache.mode
         return self._policy.keeps and mode is CacheMode.READ_WRITE
 
+    def may_reuse(self, record: RequestRecord) -> bool:
+        """Whether its prompt may begin with something kept."""
+        return self._root_reason(record) is ReuseReason.NO_MATCH
+
     def _root_reason(self, record: RequestRecord) -> ReuseReason:
         if not self._takes_part(record):
             return ReuseReason.DISABLED

@@ -210,6 +210,8 @@ def test_what_came_before_the_end_does_not_wait_for_it(options):
     assert one.record.flying
     other = harness.submit([6, 7], options(3))
     assert harness.core.endings.awaited_by(other.record)
+    scored = harness.submit([6, 7], options(3, prompt_logprobs=1))
+    assert not harness.core.endings.awaited_by(scored.record)
     other.record.watch.submitted = earlier
     assert not harness.core.endings.awaited_by(other.record)
     harness.run_dry()
