@@ -6,6 +6,7 @@ means is decided by the process that serves, which sends Close or goes away.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
@@ -85,7 +86,11 @@ class Child:
         host = load_plugins(hello.selection, warn=lambda line: None)
         self._progress("loading the model")
         factory = load_object(hello.opener)(hello.source, hello.options, host)
-        return ServedEngine(factory, hello.options, self._outbox, self._progress)
+        engine = ServedEngine(factory, hello.options, self._outbox, self._progress)
+        # What is loaded by now stays: a full pass over it would hold a round up, again and again.
+        gc.collect()
+        gc.freeze()
+        return engine
 
     def _progress(self, text: str) -> None:
         self._channel.send(Progress(text))
