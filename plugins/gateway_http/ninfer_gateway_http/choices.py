@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ninfer_core.contract.errors import Overloaded
+from ninfer_core.contract.errors import ContextLengthExceeded, Overloaded
 from ninfer_core.contract.events import GenerationEvent
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
 from ninfer_gateway_http.bridge import Exchange
 
 ChoiceEvent = tuple[int, GenerationEvent]
+PAUSE: Final = 0.1
+"""Seconds between the tries of a part that finds no room, where no other part of its request is
+left to wait for."""
+PATIENCE: Final = 30.0
+"""Seconds that a part is tried for then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +40,33 @@ class Part:
 OpenPart = Callable[[Part], contextlib.AbstractAsyncContextManager[Exchange]]
 
 
+def clamped_for_any(parts: Sequence[Part], max_context: int) -> tuple[str, ...] | None:
+    """Notes of the limits that are clamped for the longest prompt, so for some part, worded as the
+    engine does; None where all prompts are as long, and any part's own notes are true of all.
+
+    Raises ContextLengthExceeded where the longest does not fit.
+    """
+    longest = max(part.known_length for part in parts)
+    if all(part.known_length == longest for part in parts):
+        return None
+    room = max_context - longest
+    if room < 0:
+        raise ContextLengthExceeded(longest, max_context)
+    options = parts[0].options
+    asked = {"max_new_tokens": options.max_new_tokens or 0, "min_tokens": options.min_tokens}
+    return tuple(
+        f"{name} {count} was clamped to {room}, what the context has left"
+        for name, count in asked.items()
+        if count > room
+    )
+
+
 class Choices(Protocol):
     """Open generations; numbers are those of the parts that were asked for."""
 
     @property
     def pending(self) -> bool:
         """Whether an event can be had without waiting."""
-        ...
-
-    @property
-    def tightest(self) -> int:
-        """The number of the choice with the longest prompt: what its context has left over, all
-        have. It is opened before the others."""
         ...
 
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
@@ -58,8 +79,6 @@ class Choices(Protocol):
 
 class OneChoice:
     """The usual case, without anything between the reader and its exchange."""
-
-    tightest: Final = 0
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -77,16 +96,17 @@ class ManyChoices:
     """Several parts, at most ``width`` of them with the engine at a time.
 
     A part that finds no room waits for another one of the same request, so that a request for many
-    choices never overflows the engine's queue by itself.
+    choices never overflows the engine's queue by itself. The last one left tries again for a while
+    once any was taken: what the others said would be lost with it.
     """
 
     def __init__(self, parts: Sequence[Part], width: int, open_part: OpenPart) -> None:
-        self.tightest = max(range(len(parts)), key=lambda number: parts[number].known_length)
-        first, rest = self.tightest, enumerate(parts)
-        self._waiting = deque(sorted(rest, key=lambda numbered: numbered[0] != first))
+        self._waiting = deque(enumerate(parts))
         self._open = open_part
         self._items: asyncio.Queue[ChoiceEvent | Exception | None] = asyncio.Queue()
         self._error: Exception | None = None
+        self._taken = False
+        self._refused_since: float | None = None
         self._active = min(width, len(parts))
         self._workers = [asyncio.create_task(self._work()) for _ in range(self._active)]
 
@@ -123,17 +143,27 @@ class ManyChoices:
             number, part = self._waiting.popleft()
             try:
                 async with self._open(part) as exchange:
+                    self._taken, self._refused_since = True, None
                     async for event in exchange:
                         self._items.put_nowait((number, event))
             except Overloaded as error:
-                if self._active == 1:
-                    self._items.put_nowait(error)
-                else:
+                if self._active > 1:
                     self._waiting.appendleft((number, part))
-                break
+                    break
+                if not self._may_try_again():
+                    self._items.put_nowait(error)
+                    break
+                self._waiting.appendleft((number, part))
+                await asyncio.sleep(PAUSE)
             except Exception as error:
                 self._items.put_nowait(error)
                 break
         self._active -= 1
         if self._active == 0:
             self._items.put_nowait(None)
+
+    def _may_try_again(self) -> bool:
+        now = time.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+        return self._taken and now - self._refused_since < PATIENCE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
 
+_CLAMPED: Final = " was clamped "
 NeutralValues = Mapping[str, tuple[Any, ...]]
 """Known fields that are not served, each with the values that ask for nothing."""
 
@@ -49,8 +50,16 @@ def refuse_clamped(notes: Iterable[str]) -> None:
     """What a strict server does with the engine's notes. Raises InvalidRequest for a limit that was
     clamped; the others say what is right with such a request."""
     for note in notes:
-        if " was clamped " in note:
+        if _CLAMPED in note:
             raise InvalidRequest(note, param=note.split()[0])
+
+
+def notes_of_all(notes: Sequence[str], clamped: Sequence[str] | None) -> Sequence[str]:
+    """The engine's ``notes`` to one of several choices, with what is ``clamped`` for any of them in
+    place of what is for that one; unchanged for None."""
+    if clamped is None:
+        return notes
+    return (*(note for note in notes if _CLAMPED not in note), *clamped)
 
 
 def _neutral(value: Any, neutral: tuple[Any, ...]) -> bool:

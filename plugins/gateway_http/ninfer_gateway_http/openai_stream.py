@@ -22,9 +22,9 @@ from ninfer_core.contract.events import (
     Usage,
 )
 from ninfer_gateway_http import sse
-from ninfer_gateway_http.choices import ChoiceEvent, Choices, Part
+from ninfer_gateway_http.choices import ChoiceEvent, Choices, Part, clamped_for_any
 from ninfer_gateway_http.errors import ErrorReply, on_the_wire
-from ninfer_gateway_http.extras import refuse_clamped
+from ninfer_gateway_http.extras import notes_of_all, refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.replies import usage_report
 from ninfer_gateway_http.schema import GenerationFields
@@ -67,36 +67,31 @@ async def reply(
     """Submit ``parts`` and answer with one choice for each. Raises what submitting raises."""
     gateway: Gateway = request.app.state.gateway
     facts: Facts = request.scope["state"]
+    clamped = clamped_for_any(parts, gateway.model.max_context)
     async with AsyncExitStack() as owner:
         choices = await owner.enter_async_context(gateway.choices(parts, request.receive))
         # Status and headers wait for admission, so that a refusal still has its own status.
-        seen, start = await _admitted(choices)
-        notes = [on_the_wire(note) for note in start.notes]
+        first, start = await _admitted(choices)
+        notes = [on_the_wire(note) for note in notes_of_all(start.notes, clamped)]
         if gateway.settings.strict:
             refuse_clamped(notes)
         headers = warning_header((*warnings, *notes))
         if not body.stream:
-            results = await _results(seen, choices, len(parts), facts)
+            results = await _results([first], choices, len(parts), facts)
             return JSONResponse(writer.whole(results), headers=headers)
         run = _Run(choices, writer, body, gateway.settings.keep_alive, facts)
-        chunks = sse.batched(_framed(run.chunks(seen)), lambda: choices.pending)
+        chunks = sse.batched(_framed(run.chunks([first])), lambda: choices.pending)
         events = guarded(chunks, facts, _failure)
         return sse.EventStream(_ended(events, facts), owner.pop_all(), headers)
 
 
-async def _admitted(choices: Choices) -> tuple[list[ChoiceEvent], GenerationStart]:
-    """The start of the choice that has the least room, whose notes are true of all, and the events
-    up to it. Raises what the first choice ended with before it started."""
-    seen: list[ChoiceEvent] = []
-    while True:
-        item = await choices.next_event()
-        if item is None:
-            raise EngineFailure("a request ended without a result")
-        seen.append(item)
-        if len(seen) == 1 or item[0] == choices.tightest:
-            start = start_of(item[1])
-        if item[0] == choices.tightest:
-            return seen, start
+async def _admitted(choices: Choices) -> tuple[ChoiceEvent, GenerationStart]:
+    """The first start of a choice, as it came and by itself. Raises what a choice ended with before
+    any started."""
+    item = await choices.next_event()
+    if item is None:
+        raise EngineFailure("a request ended without a result")
+    return item, start_of(item[1])
 
 
 async def _results(
