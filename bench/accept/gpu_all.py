@@ -48,8 +48,15 @@ def _speed(geometry: str, weights: str, only: str, expected: float) -> Part:
     return Part(name, (*options, "--only", only), expected)
 
 
+ALONE = (Part("full device", ("--stage", "ops", "--only", "full device"), 15),)
+"""What takes the device's memory."""
+
 CHECKED = (
-    Part("ops", ("--stage", "ops", "--only", "memcheck", "device", "alone", "ops_triton"), 250),
+    Part(
+        "ops",
+        ("--stage", "ops", "--only", "memcheck", "tests/device", "one by one", "ops_triton"),
+        250,
+    ),
     Part("engines", ("--stage", "ops", "--only", "engines"), 150),
     Part("answers", ("--stage", "model", "--only", "parity", "answers"), 210),
     Part("invariance", ("--stage", "model", "--only", "invariance"), 180),
@@ -70,7 +77,7 @@ LONG = (
     _speed("27b", "bf16", "long", 50),
 )
 PHASES: tuple[tuple[bool, tuple[Part, ...]], ...] = (
-    (False, DECODE),
+    (False, ALONE + DECODE),
     (True, CHECKED),
     (False, LONG),
 )

@@ -20,10 +20,15 @@ ENGINES = ("activations", "checkpoints", "demote", "ends", "speculation", "trans
 COMPILED_ONLY = "--ignore=tests/ops_triton/test_compiles.py"
 """What needs no GPU; every kernel is compiled where it runs."""
 
+GREEDY = "tests/gpu/test_engine.py::test_an_engine_that_does_not_fit_says_what_would"
+"""It takes nearly all of the device's memory: nothing else may run there meanwhile."""
+
 SUITES = {
+    "full device": (GREEDY,),
     "tests/device": ("tests/device",),
-    "tests/gpu, alone": (
-        "tests/gpu", *(f"--ignore=tests/gpu/test_{name}.py" for name in ENGINES),
+    "tests/gpu, one by one": (
+        "tests/gpu", f"--deselect={GREEDY}",
+        *(f"--ignore=tests/gpu/test_{name}.py" for name in ENGINES),
     ),
     "tests/gpu, engines": tuple(f"tests/gpu/test_{name}.py" for name in ENGINES),
     "tests/ops_triton": ("tests/ops_triton", COMPILED_ONLY),
@@ -31,7 +36,7 @@ SUITES = {
 """Arguments of pytest by the name of a step."""
 
 WORKERS = {"tests/gpu, engines": 4, "tests/ops_triton": 12}
-"""Processes of suites whose tests may share the GPU; those of its memory have it alone."""
+"""Processes of suites whose tests may share the GPU with each other; one for each of the others."""
 
 TINY = {
     "tests/device": ("tests/device/test_flags.py",),
@@ -53,7 +58,7 @@ def steps(stage: Stage, asked: argparse.Namespace) -> None:
     for suite, whole in SUITES.items():
         target = TINY.get(suite, whole) if asked.tiny else whole
         run = partial(run_suite, stage, [*_side_by_side(suite), *target])
-        if "tests/gpu" in suite and asked.device == "cpu":
+        if any("tests/gpu" in part for part in whole) and asked.device == "cpu":
             run = partial(dict, not_run="needs a GPU")
         stage.run(f"pytest {suite}", run)
     stage.run("memcheck, first cases", partial(first_cases, stage))
