@@ -70,7 +70,8 @@ def test_answers_are_those_of_plain_decoding(plain, spec, drafts, temperature):
 
 
 def test_what_drafts_cost_is_measured_and_told():
-    """A wider round costs no less than a narrow one, up to noise, and drafts cost something."""
+    """For every number of drafts and rows; more drafts can be made wherever fewer are wanted, and
+    what draws add to a round is never less than nothing."""
     options = EngineOptions(
         devices=("cuda:0",), max_concurrency=8, max_context=1024, plugins=("spec_mtp",),
         draft_tokens=3,
@@ -82,8 +83,9 @@ def test_what_drafts_cost_is_measured_and_told():
     for costs in told["costs_ms"].values():
         assert costs["plain"] > 0
         assert len(costs["verify"]) == len(costs["draft"]) == 4
-        assert costs["verify"][3] > 0.8 * costs["verify"][1]
-        assert costs["draft"][0] == 0 < costs["draft"][1] <= 1.2 * costs["draft"][3]
+        assert all(cost > 0 for cost in costs["verify"])
+        assert costs["draft"][0] == 0 < costs["draft"][1]
+        assert costs["draft"] == sorted(costs["draft"])
         drawn = costs["drawn"]
         assert drawn["plain"] >= costs["plain"]
         pairs = zip(drawn["verify"], costs["verify"], strict=True)
