@@ -123,13 +123,17 @@ def gpu_conditions() -> Facts:
 
 
 def source_digest() -> str:
-    """SHA-256 over the code that runs: a copy of a checkout may not know its commit.
+    """SHA-256 over the code that runs, and what plug-ins read beside it, as tables of tiles: a
+    copy of a checkout may not know its commit.
 
     Paths are included, in their order.
     """
     digest = hashlib.sha256()
     for folder in ("ninfer_core", "plugins", "bench"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
+        paths = [*(ROOT / folder).rglob("*.py")]
+        if folder == "plugins":
+            paths += (ROOT / folder).rglob("*.json")
+        for path in sorted(paths):
             digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
