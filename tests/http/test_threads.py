@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,6 +43,26 @@ def test_plain_requests_go_on_however_many_forms_are_waited_for(serve, eventuall
         finally:
             compiled.set()
         assert [reply.result().status for reply in asked] == [200] * 80
+
+
+def test_a_conversation_to_be_tokenized_holds_up_nobody(serve, monkeypatch):
+    """Its tools may be the work of seconds, however short it is."""
+    server = serve()
+    entered, go, prepare = threading.Event(), threading.Event(), server.engine.prepare
+
+    def slowly(prompt):
+        entered.set()
+        assert go.wait(5)
+        return prepare(prompt)
+
+    monkeypatch.setattr(server.engine, "prepare", slowly)
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+    with ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(server.request, "/tokenize", json.dumps(body).encode())
+        assert entered.wait(20)
+        assert server.request("/health").status == 200
+        go.set()
+        assert asked.result().json["tokens"] == list(b"user: hi")
 
 
 def test_more_forms_than_may_stand_in_line_are_asked_to_come_again():

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.contract.requests import PromptInput
 from ninfer_core.inputs import parse_prompt
 from ninfer_gateway_http.bodies import BodyRoute, Items, apart
 from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
@@ -66,7 +67,15 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         "add_generation_prompt": (True, False) if body.continue_final_message else (True,)
     }
     warnings = check_extras(body.model_extra, refused=neutral, strict=gateway.settings.strict)
-    content = await apart(request, partial(_tokenized, body, gateway))
+    if (body.prompt is None) == (body.messages is None):
+        raise InvalidRequest("give either prompt or messages", param="prompt")
+    if body.prompt is not None:
+        ids = await apart(request, partial(_plain_ids, body, gateway))
+    else:
+        # As for an answer: its tools may be the work of seconds.
+        prompt = await apart(request, partial(_conversation, body))
+        ids = (await gateway.prepare(prompt)).token_ids.tolist()
+    content = await apart(request, partial(_reply, ids, body, gateway))
     return Response(content, media_type="application/json", headers=warning_header(warnings))
 
 
@@ -80,8 +89,7 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> JSONResponse:
     return JSONResponse({"prompt": text}, headers=warning_header(warnings))
 
 
-def _tokenized(body: TokenizeRequest, gateway: Gateway) -> bytes:
-    ids = _ids(body, gateway)
+def _reply(ids: Sequence[int], body: TokenizeRequest, gateway: Gateway) -> bytes:
     strings = _strings(ids, gateway) if body.return_token_strs else None
     counts = {"count": len(ids), "max_model_len": gateway.model.max_context}
     said = _listed(strings) if strings is not None else "null"
@@ -103,20 +111,18 @@ def _text(body: DetokenizeRequest, gateway: Gateway) -> str:
     return gateway.engine.detokenize(token_ids(body.tokens, gateway.model, "tokens"))
 
 
-def _ids(body: TokenizeRequest, gateway: Gateway) -> list[int]:
-    if (body.prompt is None) == (body.messages is None):
-        raise InvalidRequest("give either prompt or messages", param="prompt")
-    if body.prompt is not None:
-        return gateway.engine.tokenize(body.prompt, special=body.parse_special is not False)
+def _plain_ids(body: TokenizeRequest, gateway: Gateway) -> list[int]:
+    return gateway.engine.tokenize(body.prompt or "", special=body.parse_special is not False)
+
+
+def _conversation(body: TokenizeRequest) -> PromptInput:
     thinking = thinking_of(
         enable_thinking=body.enable_thinking, template_kwargs=body.chat_template_kwargs
     )
-    prompt = parse_prompt(
+    return parse_prompt(
         {"messages": body.messages, "tools": body.tools},
         chat=thinking.chat(continue_final=bool(body.continue_final_message)),
     )
-    ids: list[int] = gateway.engine.prepare(prompt).token_ids.tolist()
-    return ids
 
 
 def _strings(ids: Sequence[int], gateway: Gateway) -> list[str]:
