@@ -13,7 +13,7 @@ import pytest
 from ninfer_core.contract.errors import Overloaded
 from ninfer_core.contract.requests import PromptInput, ResponseFormat, ToolChoice
 from ninfer_core.testing.scripted_engine import ScriptedEngine, echo
-from ninfer_gateway_http.threads import LONG_CHARS, Forms, is_long, may_compile
+from ninfer_gateway_http.threads import LONG_CHARS, forms_line, is_long, may_compile
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 TALK = PromptInput(messages=({"role": "user", "content": "hi"},))
@@ -67,7 +67,7 @@ def test_a_conversation_to_be_tokenized_holds_up_nobody(serve, monkeypatch):
 
 def test_more_forms_than_may_stand_in_line_are_asked_to_come_again():
     async def ask() -> None:
-        forms, go = Forms(threads=1, in_line=1), threading.Event()
+        forms, go = forms_line(threads=1, in_line=1), threading.Event()
         taken = [asyncio.ensure_future(forms.run(lambda: go.wait(20))) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
@@ -81,7 +81,7 @@ def test_more_forms_than_may_stand_in_line_are_asked_to_come_again():
 
 def test_a_full_line_is_a_429(serve):
     server = serve()
-    server.server._gateway._forms = Forms(threads=1, in_line=-1)
+    server.server._gateway._forms = forms_line(threads=1, in_line=-1)
     reply = server.chat(tools=[TOOL])
     assert (reply.status, reply.error["code"]) == (429, "server_overloaded")
     assert reply.headers["retry-after"] == "1"

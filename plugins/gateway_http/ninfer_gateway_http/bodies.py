@@ -17,6 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ninfer_core.contract.errors import Overloaded
+from ninfer_gateway_http.bridge import ClientGone
+from ninfer_gateway_http.presence import for_peer, watched
 from ninfer_gateway_http.threads import at_length
 
 MOST_VALUES: Final = 1 << 20
@@ -81,21 +84,39 @@ class BodyRoute(APIRoute):
 class _Request(Request):
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            self._json = await read_json(await self.body())
+            self._json = await self._read()
         return self._json
 
+    async def _read(self) -> Any:
+        """What is raised while a body is read must have a status of its own, or becomes a 400."""
+        body = await self.body()
+        if len(body) <= AT_ONCE_BYTES:
+            return json.loads(body)
+        try:
+            with watched(self.receive) as gone:
+                return await for_peer(gone, read_json(body))
+        except Overloaded as error:
+            raise HTTPException(429, str(error)) from None
+        except ClientGone:
+            raise HTTPException(499, "the peer left") from None
 
-async def apart(request: Request, work: Callable[[], T]) -> T:
+
+async def apart(request: Request, work: Callable[[], T], *, long: bool = False) -> T:
     """What ``work`` returns, which goes through the body of ``request``: on another thread unless
-    that is short."""
-    if len(await request.body()) <= AT_ONCE_BYTES:
+    that is short and the work is not said to be ``long``.
+
+    Raises Overloaded when too many wait there, and ClientGone when the peer leaves meanwhile.
+    """
+    if not long and len(await request.body()) <= AT_ONCE_BYTES:
         return work()
-    return await at_length(work)
+    with watched(request.receive) as gone:
+        return await for_peer(gone, at_length(work))
 
 
 async def read_json(body: bytes) -> Any:
     """The value of ``body``. Raises what ``json.loads`` raises, and HTTPException with status 413
-    for more than :data:`MOST_VALUES` values or :data:`MOST_CONTAINERS` objects and lists."""
+    for more than :data:`MOST_VALUES` values or :data:`MOST_CONTAINERS` objects and lists, and
+    Overloaded when too many wait to be read."""
     if len(body) <= AT_ONCE_BYTES:
         return json.loads(body)
     return await at_length(partial(_read, body))

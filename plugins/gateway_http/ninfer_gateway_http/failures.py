@@ -22,6 +22,7 @@ _CODES: Final = {
     405: "method_not_allowed",
     408: "request_not_received",
     413: "request_too_large",
+    429: "server_overloaded",
 }
 
 

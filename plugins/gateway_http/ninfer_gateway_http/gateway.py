@@ -19,7 +19,7 @@ from ninfer_gateway_http.choices import Choices, ManyChoices, OneChoice, Part
 from ninfer_gateway_http.errors import ModelNotFound
 from ninfer_gateway_http.metrics_requests import RequestMetrics
 from ninfer_gateway_http.settings import ServerSettings
-from ninfer_gateway_http.threads import Forms, at_length, is_long, may_compile
+from ninfer_gateway_http.threads import at_length, at_once, forms_line, is_long, may_compile
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Gateway:
         self.model = engine.load_summary()
         self.name = settings.model_id or self.model.name
         self.metrics = RequestMetrics()
-        self._forms = Forms()
+        self._forms = forms_line()
         self._open: set[Exchange] = set()
 
     @property
@@ -117,7 +117,7 @@ class Gateway:
             return await self._forms.run(work)
         if is_long(prompt):
             return await at_length(work)
-        return await asyncio.to_thread(work)
+        return await at_once(work)
 
     def _within_time(self, options: GenerationOptions) -> GenerationOptions:
         limit = self.settings.request_timeout

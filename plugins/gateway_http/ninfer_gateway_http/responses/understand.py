@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError
 from ninfer_core.contract.requests import CacheRequest, PromptInput
+from ninfer_gateway_http.bodies import apart
 from ninfer_gateway_http.cache_hints import cache_request
 from ninfer_gateway_http.extras import refuse_warnings
 from ninfer_gateway_http.gateway import Gateway
@@ -21,7 +22,6 @@ from ninfer_gateway_http.responses.schema import PromptFields, ResponsesRequest,
 from ninfer_gateway_http.responses.store import Entry, ResponseStore, Turn
 from ninfer_gateway_http.responses.thoughts import is_foreign
 from ninfer_gateway_http.responses.translate import to_prompt
-from ninfer_gateway_http.threads import at_length
 
 _UNFINISHED: Final = ("queued", "in_progress")
 
@@ -67,8 +67,10 @@ async def understood(
     gateway: Gateway = request.app.state.gateway
     gateway.check_model(body.model)
     previous = _previous(body, store)
-    # A long conversation takes its time, in which the streams of others go on.
-    asked = await at_length(partial(_assembled, body, previous, store, name))
+    # A long conversation takes its time, in which the streams of others go on. How long one is that
+    # goes on from a stored response, its own body does not tell.
+    work = partial(_assembled, body, previous, store, name)
+    asked = await apart(request, work, long=previous is not None)
     if gateway.settings.strict:
         refuse_warnings(asked.warnings)
     return asked
