@@ -7,9 +7,10 @@ For each weight of the published models, fused as a decode round runs it, a few 
 product are timed for one and for eight activation rows in CUDA graphs, over copies of the weight
 that together do not fit the L2 cache. The one with the least sum of both times whose results are
 right, and whose bits of a row are the same in every company, is written to FILE (``tiles.json`` of
-the backend when left out; entries of other shapes stay). Prints a line for each weight: the choice,
-its time, and its share of what a kernel that only reads reaches in the same run. Kernels are
-compiled beforehand in parallel processes.
+the backend when left out; entries of other shapes stay): first among the plain candidates, then
+again where a variation of the best is faster, so that an early end keeps what was chosen. Prints a
+line for each weight: the choice, its time, and its share of what a kernel that only reads reaches
+in the same run. Kernels are compiled beforehand in parallel processes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ TABLE = Path(tiles.__file__).with_name("tiles.json")
 COUNTS = (1, 8)
 """Activation rows that a choice is timed for."""
 
+CHECKED = (9, 17)
+"""Of those that a choice is checked with, what COUNTS leaves to compile."""
+
+
+Jobs = list[tuple[Case, Tile, int]]
+
 
 class Timed(NamedTuple):
     """Seconds of a tile for each of COUNTS."""
@@ -63,10 +70,10 @@ def compile_one(job: tuple[Case, Tile, int]) -> str | None:
     return None
 
 
-def compile_all(pool: ProcessPoolExecutor, jobs: list[tuple[Case, Tile, int]]) -> None:
+def compile_all(pool: ProcessPoolExecutor, wanted: Jobs) -> None:
     """One job of each kernel that Triton tells apart."""
     distinct = {}
-    for case, tile, count in jobs:
+    for case, tile, count in wanted:
         facts = (
             case.fusion, case.kind, tile.parts(case.columns), case.columns % tile.block_k == 0,
             case.columns % 16, case.rows % 16, case.columns // 64 % 16,
@@ -190,10 +197,46 @@ def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str
 
 
 def write(path: Path, chosen: dict[str, Tile]) -> None:
+    """Beside the file first, so that an end at any time leaves a whole one."""
     table = json.loads(path.read_text()) if path.exists() else json.loads(TABLE.read_text())
     table.update({key: asdict(tile) for key, tile in chosen.items()})
     rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
-    path.write_text("{\n" + ",\n".join(rows) + "\n}\n" if rows else "{}\n")
+    beside = path.with_suffix(".part")
+    beside.write_text("{\n" + ",\n".join(rows) + "\n}\n" if rows else "{}\n")
+    beside.replace(path)
+
+
+def keep(path: Path, case: Case, copies: list[WeightMatrix], found: list[Timed]) -> Tile | None:
+    """Write the choice of a case; None where nothing was right."""
+    tile = settle(case, copies, found)
+    if tile is not None:
+        capability = torch.cuda.get_device_capability()
+        key = tiles.table_key(case.fusion, case.kind, case.rows, case.columns, capability)
+        write(path, {key: tile})
+    return tile
+
+
+def jobs(among: dict[Case, list[Tile]], counts: tuple[int, ...]) -> Jobs:
+    return [(case, tile, n) for case, found in among.items() for tile in found for n in counts]
+
+
+def best(times: dict[Case, list[Timed]]) -> dict[Case, list[Tile]]:
+    return {case: [entry.tile for entry in found[:1]] for case, found in times.items()}
+
+
+def searched(pool: ProcessPoolExecutor, pools: Pools, wanted: list[Case], path: Path) -> Any:
+    """Times by case, of plain candidates and variations, the fastest first; what is best of the
+    plain ones is in the file already."""
+    times = {case: timed(case, pools.copies(case), case.candidates()) for case in wanted}
+    others = {case: varied(case.kind, found) for case, found in times.items()}
+    compile_all(pool, jobs(others, COUNTS) + jobs(best(times), CHECKED))
+    for case, found in times.items():
+        keep(path, case, pools.copies(case), found)
+    for case, found in times.items():
+        found += timed(case, pools.copies(case), others[case])
+        found.sort(key=together)
+    compile_all(pool, jobs(best(times), CHECKED))
+    return times
 
 
 def main() -> None:
@@ -205,39 +248,22 @@ def main() -> None:
     options = parser.parse_args()
     wanted = cases(options.models, options.formats)
     workers = max(1, min(16, (os.cpu_count() or 2) - 1))
-    chosen: dict[str, Tile] = {}
-    capability = torch.cuda.get_device_capability()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        compile_all(pool, [
-            (case, tile, count)
-            for case in wanted for tile in case.candidates() for count in COUNTS
-        ])  # fmt: skip
+        compile_all(pool, jobs({case: case.candidates() for case in wanted}, COUNTS))
         peak = bandwidth()
         print(f"{torch.cuda.get_device_name()}, reading alone {peak / 1e9:.0f} GB/s", flush=True)
         pools = Pools()
-        times = {case: timed(case, pools.copies(case), case.candidates()) for case in wanted}
-        compile_all(pool, [
-            (case, tile, count)
-            for case in wanted for tile in varied(case.kind, times[case]) for count in COUNTS
-        ])  # fmt: skip
-        for case, found in times.items():
-            found += timed(case, pools.copies(case), varied(case.kind, found))
-            found.sort(key=together)
-        compile_all(pool, [
-            (case, tile, count) for case, found in times.items()
-            for _, tile in found[:1] for count in (9, 17)
-        ])  # fmt: skip
+        times = searched(pool, pools, wanted, options.out)
+    written = 0
     for case, found in times.items():
         copies = pools.copies(case)
-        tile = settle(case, copies, found)
+        tile = keep(options.out, case, copies, found)
         if options.every:
             print("".join(map(candidate, found)), end="")
         if tile is not None:
-            key = tiles.table_key(case.fusion, case.kind, case.rows, case.columns, capability)
-            chosen[key] = tile
+            written += 1
             print(line(case, tile, copies, peak), flush=True)
-    write(options.out, chosen)
-    print(f"wrote {len(chosen)} of {len(wanted)} choices to {options.out}")
+    print(f"wrote {written} of {len(wanted)} choices to {options.out}")
 
 
 if __name__ == "__main__":
