@@ -3,7 +3,8 @@
 Usage: python bench/prefill_products.py [--models 27B ...] [--rows 129 512 1024 8192]
        [--seconds 0.2] [--json FILE] [--tiny]
 
-For each matrix of a released size and each number of prompt rows, medians in microseconds of: the
+For each matrix of a released size and each number of prompt rows, medians in microseconds of calls
+that wait in the device's queue, over copies of the matrix that do not fit its L2 cache: the
 product with 16-bit activations (``a16``), the one with eight bits (``a8``), of that the rounding
 alone (``rounding``), and the library's product with its faster sums, which keep fewer bits and are
 not used (``fast sums``); then the rate of ``a8`` in TFLOP/s, and the relative error of the last two
@@ -40,6 +41,17 @@ MODELS = {
 
 CHECKED = 64
 """Rows that are compared with float64."""
+
+COLD_BYTES = 160 << 20
+"""Bytes of all copies of a weight together, three at least: three times the L2 cache."""
+
+LEAST, MOST = 10, 20
+"""Calls that are timed together, of weights of COLD_BYTES and more, and of smaller ones."""
+
+SLEEP_CYCLES = 6_000_000
+"""Some 3 ms at 2 GHz, in which the host enqueues them."""
+
+Call = Callable[[int], Any]
 
 
 @dataclass(frozen=True)
@@ -83,44 +95,62 @@ def library(codes: Tensor, scales: Tensor, weight: WeightMatrix) -> Tensor:
     return out
 
 
-def microseconds(call: Callable[[], Any], seconds: float, device: torch.device) -> float:
-    """The median of several calls, on the device's clock where it has one."""
-    for _ in range(2):
-        call()
+def microseconds(call: Call, weight_bytes: int, seconds: float, device: torch.device) -> float:
+    """The median over several turns of one call, on the device's clock where it has one.
+
+    ``call`` is given the place of a weight among copies.
+    """
+    for place in range(2):
+        call(place)
+    many = 1 if device.type == "cpu" else MOST if weight_bytes < COLD_BYTES else LEAST
     taken: list[float] = []
     ends = time.perf_counter() + seconds
     while len(taken) < 3 or (time.perf_counter() < ends and len(taken) < 200):
-        taken.append(_once(call, device))
+        taken.append(_turn(call, many, device))
     return statistics.median(taken)
 
 
-def _once(call: Callable[[], Any], device: torch.device) -> float:
+def _turn(call: Call, many: int, device: torch.device) -> float:
+    """Microseconds of one of ``many`` calls. The device sleeps until all are enqueued: otherwise
+    small ones would take as long as the host needs to launch them."""
     if device.type == "cpu":
         began = time.perf_counter()
-        call()
+        call(0)
         return 1e6 * (time.perf_counter() - began)
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(SLEEP_CYCLES)
     first.record()
-    call()
+    for place in range(many):
+        call(place)
     last.record()
     last.synchronize()
-    return 1e3 * float(first.elapsed_time(last))
+    return 1e3 * float(first.elapsed_time(last)) / many
+
+
+def copies_of(weight: WeightMatrix) -> list[WeightMatrix]:
+    """``weight``, and as many copies of it as do not fit the L2 cache together."""
+    size = weight.planes["codes"].nbytes
+    more = 0 if size >= COLD_BYTES else max(2, min(MOST, -(-COLD_BYTES // size)) - 1)
+    planes = [{n: plane.clone() for n, plane in weight.planes.items()} for _ in range(more)]
+    return [weight, *(replace(weight, planes=own) for own in planes)]
 
 
 def measure(case: Case, counts: list[int], seconds: float, device: torch.device) -> Iterator[Any]:
-    stored = weight_of(case, device)
-    weight = weights.prepare_linear(stored)
-    kept = replace(stored, allow_a8=False)
+    held = copies_of(weights.prepare_linear(weight_of(case, device)))
+    kept = [replace(weight, allow_a8=False) for weight in held]
+    weight_bytes, sets = held[0].planes["codes"].nbytes, len(held)
     for count in counts:
         x = torch.randn(count, case.columns, device=device).bfloat16()
         codes, scales = rounded.quantised_rows(x)
-        calls: dict[str, Callable[[], Any]] = {
-            "a16": lambda x=x: prefill_linear.linear_prefill(x, kept),
-            "a8": lambda x=x: rounded.rounded_product(x, weight),
-            "rounding": lambda x=x: rounded.quantised_rows(x),
-            "fast sums": lambda codes=codes, scales=scales: library(codes, scales, weight),
+        calls: dict[str, Call] = {
+            "a16": lambda n, x=x: prefill_linear.linear_prefill(x, kept[n % sets]),
+            "a8": lambda n, x=x: rounded.rounded_product(x, held[n % sets]),
+            "rounding": lambda n, x=x: rounded.quantised_rows(x),
+            "fast sums": lambda n, c=codes, s=scales: library(c, s, held[n % sets]),
         }
-        found = {name: microseconds(call, seconds, device) for name, call in calls.items()}
+        found = {
+            name: microseconds(call, weight_bytes, seconds, device) for name, call in calls.items()
+        }
         flops = 2 * count * case.rows * case.columns
         yield {
             "case": case.name,
@@ -128,17 +158,17 @@ def measure(case: Case, counts: list[int], seconds: float, device: torch.device)
             "matrix": [case.rows, case.columns],
             "us": found,
             "a8_tflops": flops / found["a8"] / 1e6,
-            "error": errors(codes, scales, weight, calls),
+            "error": errors(codes, scales, held[0], calls),
         }
 
 
 def errors(
-    codes: Tensor, scales: Tensor, weight: WeightMatrix, calls: dict[str, Callable[[], Any]]
+    codes: Tensor, scales: Tensor, weight: WeightMatrix, calls: dict[str, Call]
 ) -> dict[str, float]:
     """Relative errors of the first rows against the exact product of the rounded activations."""
     dense = weight.planes["codes"].double() * weight.planes["scales"].double()[:, None]
     exact = (codes[:CHECKED].double() * scales[:CHECKED].double()) @ dense.T
-    given = {name: calls[name]()[:CHECKED].double() for name in ("a8", "fast sums")}
+    given = {name: calls[name](0)[:CHECKED].double() for name in ("a8", "fast sums")}
     given["bf16"] = exact.bfloat16().double()
     return {name: float((y - exact).norm() / exact.norm()) for name, y in given.items()}
 
