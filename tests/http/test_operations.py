@@ -204,7 +204,7 @@ def test_a_peer_that_reads_slowly_is_waited_for(serve):
 def test_the_request_timeout_is_the_engines_deadline(serve):
     server = serve(settings=closed(request_timeout=7.5))
     server.chat()
-    assert server.engine.requests[-1][1].deadline == 7.5
+    assert 0 < server.engine.requests[-1][1].deadline <= 7.5  # less what it waited for a thread
 
 
 @pytest.mark.parametrize(("path", "status"), [(CHAT, 429), ("/v1/messages", 529)])

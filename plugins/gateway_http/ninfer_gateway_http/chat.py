@@ -35,7 +35,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     with spelled({"response_format": FIELD} if body.structured_outputs else {}):
         ids: list[int] | None = None
         if body.return_token_ids:
-            prompt = await gateway.prepare(asked)
+            prompt = await gateway.prepare(asked, request.receive)
             ids = prompt.token_ids.tolist()
         writer = ChatWriter(
             model=gateway.name,

@@ -52,7 +52,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
                 param="prompt",
             )
         prompts = await apart(request, partial(_inputs, items, body, gateway))
-        parts, echoes = await _parts(body, prompts, options, gateway)
+        parts, echoes = await _parts(body, prompts, options, request)
         writer = TextWriter(
             model=gateway.name,
             token_bytes=gateway.engine.token_bytes,
@@ -70,17 +70,18 @@ async def _parts(
     body: CompletionRequest,
     prompts: Sequence[PromptInput],
     options: GenerationOptions,
-    gateway: Gateway,
+    request: Request,
 ) -> tuple[list[Part], list[PromptEcho]]:
     """What each choice asks, and its prompt as the reply shows it. Prompts are prepared here only
     when the reply needs their token ids, or the longest of several has to be known."""
+    gateway: Gateway = request.app.state.gateway
     need_ids = (
         body.return_token_ids or (body.echo and body.logprobs is not None) or len(prompts) > 1
     )
     parts: list[Part] = []
     echoes: list[PromptEcho] = []
     for prompt in prompts:
-        prepared = await gateway.prepare(prompt) if need_ids else None
+        prepared = await gateway.prepare(prompt, request.receive) if need_ids else None
         ids = [] if prepared is None else prepared.token_ids.tolist()
         text = await asyncio.to_thread(_text, prompt, gateway) if body.echo else ""
         chosen = parts_of(prompt if prepared is None else prepared, options, body.n)

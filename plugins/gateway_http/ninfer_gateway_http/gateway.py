@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -14,10 +12,12 @@ from starlette.types import Receive
 from ninfer_core.contract.engine import EngineLike, GenerationHandle
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
-from ninfer_gateway_http.bridge import ClientGone, Exchange
+from ninfer_gateway_http.allowance import Allowance
+from ninfer_gateway_http.bridge import Exchange
 from ninfer_gateway_http.choices import Choices, ManyChoices, OneChoice, Part
 from ninfer_gateway_http.errors import ModelNotFound
 from ninfer_gateway_http.metrics_requests import RequestMetrics
+from ninfer_gateway_http.presence import for_peer, watched, when_gone
 from ninfer_gateway_http.settings import ServerSettings
 from ninfer_gateway_http.threads import at_length, at_once, forms_line, is_long, may_compile
 
@@ -50,13 +50,16 @@ class Gateway:
                 hint=f"ask for {self.name!r}",
             )
 
-    async def prepare(self, prompt: PromptInput) -> PreparedPrompt:
-        """Render and tokenise off the loop. Raises what preparing raises."""
-        return await self._run_for(prompt, partial(self.engine.prepare, prompt))
+    async def prepare(self, prompt: PromptInput, receive: Receive) -> PreparedPrompt:
+        """Render and tokenise off the loop, unless the peer leaves or waits too long first.
 
-    async def count_tokens(self, prompt: PromptInput) -> int:
+        ``receive`` is the connection after its body was read. Raises what preparing raises.
+        """
+        return await self._read(prompt, partial(self.engine.prepare, prompt), receive)
+
+    async def count_tokens(self, prompt: PromptInput, receive: Receive) -> int:
         """As :meth:`prepare`, for their number."""
-        return await self._run_for(prompt, partial(self.engine.count_tokens, prompt))
+        return await self._read(prompt, partial(self.engine.count_tokens, prompt), receive)
 
     @contextlib.asynccontextmanager
     async def exchange(
@@ -69,8 +72,11 @@ class Gateway:
 
         ``receive`` is the connection after its body was read. Raises what submitting raises.
         """
-        async with self._opened(Part(prompt, options)) as exchange:
-            with _watched(receive, exchange.end):
+        with watched(receive) as gone:
+            submitting = self._submit(Part(prompt, options))
+            handle = await for_peer(gone, submitting, _close)
+            async with self._followed(handle) as exchange:
+                when_gone(gone, exchange.end)
                 yield exchange
 
     @contextlib.asynccontextmanager
@@ -85,14 +91,20 @@ class Gateway:
             return
         many = ManyChoices(parts, self.model.max_concurrency, self._opened)
         try:
-            with _watched(receive, many.end):
+            with watched(receive) as gone:
+                when_gone(gone, many.end)
                 yield many
         finally:
             await many.close()
 
     @contextlib.asynccontextmanager
     async def _opened(self, part: Part) -> AsyncIterator[Exchange]:
-        exchange = Exchange(self.metrics.watched(await self._submit(part)))
+        async with self._followed(await self._submit(part)) as exchange:
+            yield exchange
+
+    @contextlib.asynccontextmanager
+    async def _followed(self, handle: GenerationHandle) -> AsyncIterator[Exchange]:
+        exchange = Exchange(self.metrics.watched(handle))
         self._open.add(exchange)
         try:
             yield exchange
@@ -102,28 +114,31 @@ class Gateway:
 
     async def _submit(self, part: Part) -> GenerationHandle:
         """A handle that comes too late for a cancelled task is closed."""
-        options = self._within_time(part.options)
-        work = partial(self.engine.submit, part.prompt, options)
-        submitting = asyncio.ensure_future(self._run_for(part.prompt, work))
-        try:
-            return await asyncio.shield(submitting)
-        except asyncio.CancelledError:
-            submitting.add_done_callback(_close_late)
-            raise
+        allowance = Allowance.of(self.settings, part.options)
 
-    async def _run_for(self, prompt: PromptInput | PreparedPrompt, work: Callable[[], T]) -> T:
+        def submit() -> GenerationHandle:
+            return self.engine.submit(part.prompt, allowance.rest(part.options))
+
+        async with allowance.waiting():
+            return await self._run_for(part.prompt, submit, _close)
+
+    async def _read(self, prompt: PromptInput, work: Callable[[], T], receive: Receive) -> T:
+        with watched(receive) as gone:
+            async with Allowance.of(self.settings).waiting():
+                return await for_peer(gone, self._run_for(prompt, work))
+
+    async def _run_for(
+        self,
+        prompt: PromptInput | PreparedPrompt,
+        work: Callable[[], T],
+        late: Callable[[T], None] | None = None,
+    ) -> T:
         """Plain and short prompts, which are soon submitted, wait for no others."""
         if may_compile(prompt):
-            return await self._forms.run(work)
+            return await self._forms.run(work, late)
         if is_long(prompt):
-            return await at_length(work)
-        return await at_once(work)
-
-    def _within_time(self, options: GenerationOptions) -> GenerationOptions:
-        limit = self.settings.request_timeout
-        if limit is None:
-            return options
-        return replace(options, deadline=min(limit, options.deadline or limit))
+            return await at_length(work, late)
+        return await at_once(work, late)
 
     def end_all(self, error: Exception) -> None:
         """End every open request with ``error``."""
@@ -131,22 +146,5 @@ class Gateway:
             exchange.end(error)
 
 
-@contextlib.contextmanager
-def _watched(receive: Receive, end: Callable[[Exception], None]) -> Iterator[None]:
-    """Call ``end`` with ClientGone as soon as the peer has gone."""
-    watch = asyncio.create_task(_watch(receive, end))
-    try:
-        yield
-    finally:
-        watch.cancel()
-
-
-async def _watch(receive: Receive, end: Callable[[Exception], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    end(ClientGone())
-
-
-def _close_late(submitting: asyncio.Future[GenerationHandle]) -> None:
-    if not submitting.cancelled() and submitting.exception() is None:
-        submitting.result().close()
+def _close(handle: GenerationHandle) -> None:
+    handle.close()

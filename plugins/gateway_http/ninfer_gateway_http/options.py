@@ -78,6 +78,7 @@ class ServerGroup:
             max_responses=self.max_responses,
             max_response_bytes=self.max_responses_mib << 20,
             strict=self.strict,
+            queue_timeout=self._queue_timeout,
         )
 
     def widen(self, options: EngineOptions) -> EngineOptions:
@@ -88,5 +89,10 @@ class ServerGroup:
             max_pending=self.max_pending_requests,
             max_gap_ms=self.max_gap_ms,
             schema_instruction=self.schema_instruction,
-            queue_timeout=self.pending_timeout_ms / 1000 or None,
+            queue_timeout=self._queue_timeout,
         )
+
+    @property
+    def _queue_timeout(self) -> float | None:
+        """In seconds; None is for ever."""
+        return self.pending_timeout_ms / 1000 or None

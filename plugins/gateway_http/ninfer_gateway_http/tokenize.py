@@ -74,7 +74,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     else:
         # As for an answer: its tools may be the work of seconds.
         prompt = await apart(request, partial(_conversation, body))
-        ids = (await gateway.prepare(prompt)).token_ids.tolist()
+        ids = (await gateway.prepare(prompt, request.receive)).token_ids.tolist()
     content = await apart(request, partial(_reply, ids, body, gateway))
     return Response(content, media_type="application/json", headers=warning_header(warnings))
 

@@ -67,7 +67,7 @@ async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
     gateway: Gateway = request.app.state.gateway
     with own_names():
         asked = await _understood(body, request)
-        count = await gateway.count_tokens(asked.prompt)
+        count = await gateway.count_tokens(asked.prompt, request.receive)
     return JSONResponse({"input_tokens": count}, headers=warning_header(asked.warnings))
 
 

@@ -106,7 +106,7 @@ async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     """How many tokens the prompt of such a request has."""
     gateway: Gateway = request.app.state.gateway
     asked = await understood(body, request, _kept(request).store, None)
-    count = await gateway.count_tokens(asked.prompt)
+    count = await gateway.count_tokens(asked.prompt, request.receive)
     counted = {"object": "response.input_tokens", "input_tokens": count}
     return JSONResponse(counted, headers=warning_header(asked.warnings))
 
