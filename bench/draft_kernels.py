@@ -3,9 +3,10 @@
 Usage: python bench/draft_kernels.py [--geometry 9b,27b] [--batch 1,8] [--rows 4,8,16]
                                      [--context 512,40000] [--json F]
 
-As ``kernels.py``: chains of calls in a graph over operands that rotate past the L2 cache. For the
-delta net's rows the single kernel stands beside the ops that it replaces; for the fold all layers
-at once beside one after another (six layers).
+As ``kernels.py``: chains of calls in a graph over operands that rotate past the L2 cache; rows and
+records, which another kernel of the same round has just written, stay in it as they do there. For
+the delta net's rows the single kernel stands beside the ops that it replaces; for the fold all
+layers at once beside one after another (six layers).
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import Any
 
 import torch
 from _kernel_times import (
-    CALLS,
     DEVICE,
     KEY_HEADS,
-    ROTATE_BYTES,
     SIZE,
     VOCAB,
     Case,
@@ -28,6 +27,7 @@ from _kernel_times import (
     numbers,
     options,
     report,
+    sets_of,
 )
 
 from ninfer_core.ops.contracts.values import Candidates, GdnRecords, KvCache, PagedRows
@@ -49,14 +49,21 @@ def records(*first: int, heads: int, channels: int) -> GdnRecords:
     )
 
 
+def record_bytes(kept: GdnRecords) -> int:
+    return sum(pool.nbytes for pool in (kept.inputs, kept.keys, kept.updates, kept.keep))
+
+
 def verify_cases(ops: Any, name: str, batch: int, width: int) -> Iterator[Case]:
     heads, channels, mixer = gdn_parts(name)
-    values, size = heads * SIZE, batch * heads * SIZE * SIZE * 4
-    sets = max(2, min(CALLS, ROTATE_BYTES // size))
-    states = normal(sets, batch, heads, SIZE, SIZE, dtype=FP32)
-    history = normal(sets, batch, 3, channels)
+    values = heads * SIZE
     kept = records(batch, width, heads=heads, channels=channels)
     stacked = normal(batch * width, channels + values + 2 * heads)
+    # The state and the inputs before are read, records written, the output is as wide as values.
+    read = batch * (heads * SIZE * SIZE * 4 + 3 * channels * 2) + stacked.nbytes
+    size = read + record_bytes(kept) + batch * width * values * 2
+    sets = sets_of(batch * heads * SIZE * SIZE * 4)
+    states = normal(sets, batch, heads, SIZE, SIZE, dtype=FP32)
+    history = normal(sets, batch, 3, channels)
     slots = torch.arange(batch, device=DEVICE)
 
     def fused(index: int) -> object:
@@ -78,27 +85,30 @@ def verify_cases(ops: Any, name: str, batch: int, width: int) -> Iterator[Case]:
 
 def fold_cases(ops: Any, name: str, batch: int, width: int) -> Iterator[Case]:
     heads, channels, _ = gdn_parts(name)
-    size = 2 * FOLDED * batch * heads * SIZE * SIZE * 4
-    state = normal(FOLDED, 2 * batch, heads, SIZE, SIZE, dtype=FP32)
-    history = normal(FOLDED, 2 * batch, 3, channels)
+    state_bytes = FOLDED * batch * heads * SIZE * SIZE * 4
+    sets = sets_of(2 * state_bytes)
+    state = normal(sets, FOLDED, 2 * batch, heads, SIZE, SIZE, dtype=FP32)
+    history = normal(sets, FOLDED, 2 * batch, 3, channels)
     kept = records(FOLDED, 2 * batch, width, heads=heads, channels=channels)
     pools = kept.inputs, kept.keys, kept.updates, kept.keep
     slots = torch.arange(batch, device=DEVICE)
     counts = torch.full((batch,), width, dtype=torch.int32, device=DEVICE)
     targets = slots + batch
+    # States and inputs before come from slots and go to targets; of records half have a use.
+    size = 2 * (state_bytes + FOLDED * batch * 3 * channels * 2) + record_bytes(kept) // 2
 
-    def whole(_: int) -> object:
-        return ops["gdn_fold_layers"](history, state, slots, kept, counts, targets)
+    def whole(index: int) -> object:
+        return ops["gdn_fold_layers"](history[index], state[index], slots, kept, counts, targets)
 
-    def each(_: int) -> object:
+    def each(index: int) -> object:
         for layer in range(FOLDED):
             own = GdnRecords(*(pool[layer] for pool in pools))
-            ops["causal_conv_fold"](history[layer], slots, own, counts, targets)
-            ops["gdn_fold"](state[layer], slots, own, counts, targets)
+            ops["causal_conv_fold"](history[index, layer], slots, own, counts, targets)
+            ops["gdn_fold"](state[index, layer], slots, own, counts, targets)
         return None
 
-    yield Case(f"{name} fold B={batch} W={width} together", size, 1, whole)
-    yield Case(f"{name} fold B={batch} W={width} by layer", size, 1, each)
+    yield Case(f"{name} fold B={batch} W={width} together", size, sets, whole)
+    yield Case(f"{name} fold B={batch} W={width} by layer", size, sets, each)
 
 
 def block_cases(ops: Any, batch: int, width: int, context: int) -> Iterator[Case]:
@@ -110,7 +120,7 @@ def block_case(ops: Any, batch: int, width: int, context: int, window: int | Non
     heads, kv, head = DRAFTER
     pages, seen = -(-(context + width) // 64), min(context, window or context)
     size = 2 * batch * seen * kv * head * 2
-    sets = max(1, min(8, ROTATE_BYTES // size))
+    sets = sets_of(size)
     keys, values = (normal(sets, batch * pages, 64, kv, head) for _ in range(2))
     tables = torch.randperm(batch * pages, device=DEVICE).to(torch.int32).view(batch, pages)
     lanes = torch.arange(batch, device=DEVICE, dtype=torch.int32)
@@ -126,26 +136,30 @@ def block_case(ops: Any, batch: int, width: int, context: int, window: int | Non
 
 def selector_cases(ops: Any, batch: int, width: int) -> Iterator[Case]:
     rows = batch * (width - 1)
-    logits = normal(2, rows, VOCAB, dtype=FP32)
+    sets = sets_of(rows * VOCAB * 4)
+    logits = normal(sets, rows, VOCAB, dtype=FP32)
     found = ops["draft_candidates"](logits[0], TAKEN, VOCAB - 243)
     hidden, tables = normal(rows, RANK), [normal(VOCAB, RANK) for _ in range(2)]
     anchors = torch.arange(batch, dtype=torch.int32, device=DEVICE)
-    taken = Candidates(found.ids, found.values)
+    drawn = rows * TAKEN * 2 * RANK * 2
+    walks = sets_of(drawn)
+    # Other tokens in every set: their rows of the tables are what a walk reads.
+    ids = torch.randint(VOCAB - 243, (walks, *found.ids.shape), device=DEVICE, dtype=torch.int32)
     x, dynamic, base = normal(batch * width, 5120), normal(batch * width, 1280), normal(2, 2, 5120)
     base = base.float()
 
     def best(index: int) -> object:
         return ops["draft_candidates"](logits[index], TAKEN, VOCAB - 243)
 
-    def walk(_: int) -> object:
+    def walk(index: int) -> object:
+        taken = Candidates(ids[index], found.values)
         return ops["draft_walk"](taken, hidden, anchors, *tables)
 
     def convolve(_: int) -> object:
         return ops["block_conv"](x, dynamic, base, 0, width)
 
-    drawn = rows * TAKEN * 2 * RANK * 2
-    yield Case(f"candidates B={batch} K={width - 1}", rows * VOCAB * 4, 2, best)
-    yield Case(f"walk B={batch} K={width - 1}", drawn, 1, walk)
+    yield Case(f"candidates B={batch} K={width - 1}", rows * VOCAB * 4, sets, best)
+    yield Case(f"walk B={batch} K={width - 1}", drawn, walks, walk)
     yield Case(f"block_conv B={batch} W={width}", 2 * x.numel() * 2, 1, convolve)
 
 

@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 from _kernel_times import (
-    CALLS,
     DEVICE,
     GEOMETRIES,
     HEAD,
-    ROTATE_BYTES,
     SIZE,
     VOCAB,
     Case,
@@ -27,6 +25,7 @@ from _kernel_times import (
     numbers,
     options,
     report,
+    sets_of,
 )
 
 from ninfer_core.ops.contracts.values import AttentionMixer, KvCache, PagedRows
@@ -35,7 +34,7 @@ from ninfer_core.ops.contracts.values import AttentionMixer, KvCache, PagedRows
 def gdn_case(ops: Any, name: str, batch: int) -> Case:
     heads, channels, mixer = gdn_parts(name)
     size = heads * SIZE * SIZE * 4
-    sets = max(2, min(CALLS, ROTATE_BYTES // (2 * batch * size)))
+    sets = sets_of(2 * batch * size)
     states = normal(sets, 2 * batch, heads, SIZE, SIZE, dtype=torch.float32)
     history = normal(sets, 2 * batch, 3, channels)
     stacked = normal(batch, channels + heads * SIZE + 2 * heads)
@@ -53,7 +52,7 @@ def attention_case(ops: Any, name: str, batch: int, context: int) -> Case:
     _, _, heads, kv, _ = GEOMETRIES[name]
     pages = -(-context // 64)
     size = 2 * context * kv * HEAD * 2
-    sets = max(1, min(8, ROTATE_BYTES // (batch * size)))
+    sets = sets_of(batch * size)
     keys, values = (normal(sets, batch * pages, 64, kv, HEAD) for _ in range(2))
     mixer = AttentionMixer(
         q_scale=torch.rand(HEAD, device=DEVICE),
@@ -79,11 +78,13 @@ def attention_case(ops: Any, name: str, batch: int, context: int) -> Case:
 
 
 def argmax_case(ops: Any, batch: int) -> Case:
-    logits = normal(4, batch, VOCAB, dtype=torch.float32)
+    size = batch * VOCAB * 4
+    sets = sets_of(size)
+    logits = normal(sets, batch, VOCAB, dtype=torch.float32)
     return Case(
         f"argmax B={batch}",
-        batch * VOCAB * 4,
-        4,
+        size,
+        sets,
         lambda index: ops["argmax_rows"](logits[index], VOCAB - 300),
     )
 
