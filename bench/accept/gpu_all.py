@@ -8,6 +8,7 @@ parts go on, with the report of each, and the end of the output of those that fa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -31,6 +32,13 @@ SPARE = 8.0
 
 LEAST = 0.7
 """Of what a part is expected to take; with less than that left it is not begun."""
+
+KEPT = 0.85
+"""Of what later phases are expected to take; so much is left to them."""
+
+PATIENCE, GRACE = 2.5, 30.0
+"""A part is ended after so many times what it is expected to take and so many seconds more: one
+that hangs costs the next ones no more than that."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,12 @@ DECODE = (
     _speed("0.8b", "bf16", "decode", 17),
 )
 LONG = (
-    _speed("0.8b", "bf16", "long", 20),
-    _speed("4b", "bf16", "long", 25),
-    _speed("9b", "bf16", "long", 30),
     _speed("27b", "bf16", "long", 50),
+    _speed("9b", "bf16", "long", 30),
+    _speed("4b", "bf16", "long", 25),
+    _speed("0.8b", "bf16", "long", 20),
 )
+"""What says most comes first: time may end before the last."""
 PHASES: tuple[tuple[bool, tuple[Part, ...]], ...] = (
     (False, ALONE + DECODE),
     (True, CHECKED),
@@ -114,17 +123,13 @@ class Running:
             self.ended = time.monotonic()
         return self.ended is not None
 
-    def end(self) -> None:
-        """With all that it started."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, number)
-                self.process.wait(3)
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        self.over()
+    def hangs(self) -> bool:
+        return time.monotonic() - self.begun > PATIENCE * self.part.expected + GRACE
+
+    def signal(self, number: signal.Signals) -> None:
+        """To all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def facts(self) -> Facts:
         reports = [
@@ -143,6 +148,18 @@ class Running:
     def _tail(self) -> str:
         self.log.flush()
         return (self.folder / "output.txt").read_bytes()[-TAIL:].decode(errors="replace")
+
+
+def end(late: list[Running]) -> None:
+    """All at once: each may take its time to go."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for running in late:
+            running.signal(number)
+        limit = time.monotonic() + 3.0
+        for running in late:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.process.wait(max(0.0, limit - time.monotonic()))
+            running.over()
 
 
 @dataclass
@@ -181,10 +198,10 @@ class Whole:
         while self.live:
             for running in [one for one in self.live if one.over()]:
                 self._ended(running)
-            if self.left < SPARE:
-                for running in list(self.live):
-                    running.end()
-                    self._ended(running)
+            late = [one for one in self.live if self.left < SPARE or one.hangs()]
+            end(late)
+            for running in late:
+                self._ended(running)
             self.write()
             if self.live:
                 time.sleep(POLL)
@@ -277,7 +294,7 @@ def run(asked: argparse.Namespace) -> int:
         phases = [(together, [p for p in parts if _wanted(p, asked)]) for together, parts in PHASES]
         for number, (together, parts) in enumerate(phases):
             later = sum(_expected(*phase) for phase in phases[number + 1 :])
-            whole.phase(together, parts, LEAST * min(later, asked.limit))
+            whole.phase(together, parts, KEPT * min(later, asked.limit))
         whole.compare()
         whole.table()
     return 0 if whole.passed else 1
