@@ -197,15 +197,16 @@ def main() -> None:
     chosen = [case for model in asked.models for case in cases(model)]
     if asked.tiny:
         chosen, asked.rows, asked.seconds = [Case("tiny", 64, 96)], [129], 0.0
-    results = []
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    results: list[Any] = []
+    report = {"device": name, "torch": torch.__version__, "results": results}
     for case in chosen:
         for found in measure(case, asked.rows, asked.seconds, device):
             results.append(found)
             print(said(found), flush=True)
-    if asked.json is not None:
-        name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-        report = {"device": name, "torch": torch.__version__, "results": results}
-        asked.json.write_text(json.dumps(report, indent=1) + "\n")
+        # After each, so that an early end keeps what was measured.
+        if asked.json is not None:
+            asked.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
