@@ -7,6 +7,7 @@ pick, and eight that end at once but for rows whose top-k or top-p cut lies beyo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -199,26 +200,56 @@ def draw_processed(
 ) -> Drawn:
     """Draw from summarised rows; row t by entry ``entries[t]``."""
     s, c, drawn = scratch, settings, empty_drawn(logits)
-    (rows, blocks), vocabulary = s.best.shape, logits.shape[1]
-    sizes = {"BLOCK": BLOCK, "BLOCKS": triton.next_power_of_2(blocks), "dependent": True}
-    values = (logits, s.processed, s.plain)
-    shape = (logits.stride(0), vocabulary, addressable)
+    rows, blocks = s.best.shape
+    values, shape, sizes = common(logits, addressable, s)
     key = (c.seeds, positions, int(purpose))
-    launch(
-        draw.weigh_rows, (rows, blocks), *values, s.best, s.finite, s.masses, s.kept, s.histogram,
-        entries, c.temperature, c.top_k, c.top_p, c.min_p, *shape, BINS=BINS, **sizes,
-    )  # fmt: skip
-    launch(
-        draw.gather_candidates, (rows, blocks), *values, s.best, s.finite, s.masses, s.histogram,
-        s.found, s.candidates, entries, c.temperature, c.top_k, c.top_p, *shape,
-        CANDIDATES=CANDIDATES, BINS=BINS, **sizes,
-    )  # fmt: skip
+    find_candidates(logits, addressable, s, c, entries)
     launch(
         draw.pick_rows, (rows,), *values, s.best, s.finite, s.masses, s.kept, s.found, s.candidates,
         s.state, s.sums, drawn.tokens, drawn.broken, entries, c.temperature, c.top_k, c.top_p,
         c.min_p, *key, *shape, blocks,
         SUMS=cut.SUMS.value, SMALL=FEW, CANDIDATES=CANDIDATES, warps=8, **sizes,
     )  # fmt: skip
+    narrow(logits, addressable, s, c, entries)
+    launch(
+        cut.draw_kept, (rows,), *values, s.best, s.state, s.sums, s.kept, s.finite, drawn.tokens,
+        entries, c.temperature, c.min_p, *key, *shape, blocks, **sizes,
+    )  # fmt: skip
+    return drawn
+
+
+def common(
+    logits: Tensor, addressable: int, s: Scratch
+) -> tuple[tuple[Tensor, ...], tuple[int, ...], dict[str, Any]]:
+    """What every kernel over summarised rows takes: where the values lie, their shape, the sizes of
+    blocks."""
+    blocks = triton.next_power_of_2(s.best.shape[1])
+    sizes = {"BLOCK": BLOCK, "BLOCKS": blocks, "dependent": True}
+    shape = (logits.stride(0), logits.shape[1], addressable)
+    return (logits, s.processed, s.plain), shape, sizes
+
+
+def find_candidates(
+    logits: Tensor, addressable: int, s: Scratch, c: SamplingRows, entries: Tensor
+) -> None:
+    """The masses of summarised rows, and the tokens among which most cuts are settled."""
+    values, shape, sizes = common(logits, addressable, s)
+    grid = s.best.shape
+    launch(
+        draw.weigh_rows, grid, *values, s.best, s.finite, s.masses, s.kept, s.histogram,
+        entries, c.temperature, c.top_k, c.top_p, c.min_p, *shape, BINS=BINS, **sizes,
+    )  # fmt: skip
+    launch(
+        draw.gather_candidates, grid, *values, s.best, s.finite, s.masses, s.histogram,
+        s.found, s.candidates, entries, c.temperature, c.top_k, c.top_p, *shape,
+        CANDIDATES=CANDIDATES, BINS=BINS, **sizes,
+    )  # fmt: skip
+
+
+def narrow(logits: Tensor, addressable: int, s: Scratch, c: SamplingRows, entries: Tensor) -> None:
+    """Settle the cuts that lie beyond the candidates, and weigh what is left of those rows."""
+    values, shape, sizes = common(logits, addressable, s)
+    rows, blocks = s.best.shape
     team = (rows, min(blocks, cdiv(2 * multiprocessors(), rows)))
     for step in range(cut.STEPS.value):
         launch(
@@ -229,11 +260,6 @@ def draw_processed(
         cut.weigh_kept, team, *values, s.best, s.state, s.sums, s.kept, s.finite, entries,
         c.temperature, c.min_p, *shape, blocks, **sizes,
     )  # fmt: skip
-    launch(
-        cut.draw_kept, (rows,), *values, s.best, s.state, s.sums, s.kept, s.finite, drawn.tokens,
-        entries, c.temperature, c.min_p, *key, *shape, blocks, **sizes,
-    )  # fmt: skip
-    return drawn
 
 
 def entries_of(logits: Tensor, sequences: int) -> Tensor:
