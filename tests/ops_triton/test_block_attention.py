@@ -164,12 +164,31 @@ def test_long_contexts_in_small(operands, causal, window, start):
     check(make_case(operands, [start], [8], 8, causal=causal, window=window, heads=1))
 
 
-def test_a_window_bounds_the_splits():
-    for window in (16, 2048, 4032, 4096, 8191, 1 << 30):
-        pattern = attention._Pattern(window=window)
-        span = attention.SPLIT << pattern.tier(16)
-        reached = (span - 1 + window + 15) // span + 1
-        assert reached <= pattern.splits(16, 1 << 30) <= attention.MOST_SPLITS, window
+def most_splits_of_a_row(window: int, width: int) -> int:
+    """Over rows of every length that matters; splits are the multiples of their length."""
+    longest = attention._Pattern(window=window).tier(width)
+    ends = [(1 << bits) + near for bits in range(6, 20) for near in range(-3, 4)]
+    most = 0
+    for length in (*ends, window - 1, window, window + 1):
+        doublings = max((length - 1).bit_length() - attention.FULL_BITS, 0)
+        span = attention.SPLIT << min(doublings, longest)
+        for after in (0, width - 1):
+            low = max(0, length - after - window)
+            most = max(most, len(range(low // span, (length - 1) // span + 1)))
+    return most
+
+
+@pytest.mark.parametrize("width", [1, 16])
+def test_there_is_room_for_every_split_of_a_row(width):
+    for window in (16, 2048, 4014, 4016, 4032, 4096, 8191, 100_000, 1 << 30):
+        room = attention._Pattern(window=window).splits(width, 1 << 30)
+        assert most_splits_of_a_row(window, width) <= room <= attention.MOST_SPLITS, window
+
+
+@pytest.mark.parametrize(("window", "start"), [(None, 2400), (None, 4500), (4096, 4000)])
+def test_contexts_of_many_splits(operands, window, start):
+    """A row that is shorter than its window has more splits than the window has at its length."""
+    check(make_case(operands, [start, 1], [1, 1], 1, window=window, heads=1))
 
 
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, 40)])

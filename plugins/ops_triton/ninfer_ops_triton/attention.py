@@ -12,15 +12,22 @@ program takes more of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ninfer_core.ops.contracts.values import PAGE_TOKENS, AttentionMixer, KvCache, PagedRows
+from ninfer_core.ops.contracts.values import (
+    PAGE_TOKENS,
+    AttentionMixer,
+    KvCache,
+    PagedRows,
+    WeightMatrix,
+)
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.asking import asked, programs
 from ninfer_ops_triton.kernels import attention_decode
 from ninfer_ops_triton.kv import Pools, group_of, pools_of
 from ninfer_ops_triton.launch import capability, cdiv, launch, multiprocessors, next_power_of_2
@@ -62,17 +69,21 @@ class _Pattern:
     tile: int = TILE
 
     def tier(self, width: int) -> int:
-        """Doublings of the split length at which a window has at most MOST_SPLITS splits."""
+        """Most doublings of the split length: with them a window has at most MOST_SPLITS splits."""
         tier = 0
         while cdiv(self.window + width, SPLIT << tier) >= MOST_SPLITS:
             tier += 1
         return tier
 
     def splits(self, width: int, columns: int) -> int:
-        """Splits that a row may have, with ``columns`` pages in the block table."""
+        """Splits that a row may have, with ``columns`` pages in the block table.
+
+        A window bounds them only where no split is ever longer than SPLIT: elsewhere a row that is
+        shorter than its window has shorter splits than the window's, up to MOST_SPLITS of them.
+        """
         most: int = min(MOST_SPLITS, cdiv(columns * PAGE_TOKENS, SPLIT))
-        if self.window:
-            most = min(most, cdiv(self.window + width, SPLIT << self.tier(width)) + 1)
+        if self.window and self.tier(width) == 0:
+            most = min(most, cdiv(self.window + width, SPLIT) + 1)
         return most
 
 
@@ -103,8 +114,9 @@ def attention_mix_decode(
         )
     fused = mixer.q_scale, mixer.k_scale, cos, sin, slots
     out = _attend(
-        stacked, pools, rows, size**-0.5, heads, fused=fused, eps=mixer.eps, rotary=2 * cos.shape[1]
-    )
+        stacked, pools, rows, size**-0.5, heads, fused=fused, eps=mixer.eps,
+        rotary=2 * cos.shape[1], following=mixer.following,
+    )  # fmt: skip
     return out.view(-1, heads * size)
 
 
@@ -154,8 +166,10 @@ def _attend(
     eps: float = 0.0,
     rotary: int = 2,
     seen: _Pattern = _DECODE,
+    following: Sequence[WeightMatrix] = (),
 ) -> Tensor:
-    """Both kernels; ``fused`` holds q_scale, k_scale, cos, sin and slots."""
+    """Both kernels; ``fused`` holds q_scale, k_scale, cos, sin and slots, ``following``
+    what is read next."""
     size, count = pools.head_size, x.shape[0]
     sequences, width = rows.starts.shape[0], rows.width
     if count != sequences * width:
@@ -173,14 +187,17 @@ def _attend(
         "SPLIT": SPLIT, "FULL_BITS": FULL_BITS, "FIRST": rows.first, "CAUSAL": seen.causal,
         "WINDOW": seen.window, "WINDOW_TIER": seen.tier(width) if seen.window else 0,
     }  # fmt: skip
+    warps = 4 if seen.tile < 64 else 8
+    ahead = asked(following, out)
+    asking = cdiv(programs(ahead, warps), lanes * tiles * pools.heads)
     launch(
         attention_decode.attend_split,
-        (lanes * tiles, pools.heads, sequences),
+        (lanes * tiles, pools.heads, sequences + asking),
         x, *pools.tensors, *extras,
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
         eps, scale * LOG2E, width, tiles, lanes, splits, x.stride(0),
-        rows.block_tables.stride(0),
-        warps=4 if seen.tile < 64 else 8, stages=stages, dependent=True,
+        rows.block_tables.stride(0), sequences, *ahead,
+        warps=warps, stages=stages, dependent=True, WARPS=warps,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=seen.tile, BLOCK_N=BLOCK,
         FORMAT=pools.format, FUSED=fused is not None, STAGES=stages, **pattern,
     )  # fmt: skip
