@@ -19,11 +19,15 @@ pytest.importorskip("triton")
 FOLDER = Path(__file__).parent
 
 
-def reductions(*parts: str) -> dict[str, set[tuple[str, ...]]]:
-    """Kernel name to the layouts of its reductions, in every form that it is compiled in."""
+def reductions(cache: Path, *parts: str) -> dict[str, set[tuple[str, ...]]]:
+    """Kernel name to the layouts of its reductions, in every form that it is compiled in.
+
+    ``cache`` is an empty folder for what is compiled: one that others filled may hold no more than
+    binaries, and layouts are read from what the compiler makes before them.
+    """
     done = subprocess.run(
         [sys.executable, str(FOLDER / "reductions.py"), *parts],
-        env=os.environ | {"TRITON_INTERPRET": "0"},
+        env=os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)},
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -36,8 +40,8 @@ def reductions(*parts: str) -> dict[str, set[tuple[str, ...]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("heads", [16, 48])
-def test_verified_rows_reduce_as_steps_do(heads):
-    found = reductions(f"gdn.mix_{heads}_1", f"gdn.mix_verify_{heads}_1")
+def test_verified_rows_reduce_as_steps_do(heads, tmp_path):
+    found = reductions(tmp_path, f"gdn.mix_{heads}_1", f"gdn.mix_verify_{heads}_1")
     assert set(found) == {"mix_kernel", "mix_verify_kernel"}
     (step,) = found["mix_kernel"]
     assert len(step) == 4

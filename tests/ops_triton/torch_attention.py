@@ -1,4 +1,4 @@
-"""torch's own attention over pages: the baseline that errors of attention kernels are held against."""
+"""torch's own attention over pages: what errors of attention kernels are held against."""
 
 from __future__ import annotations
 
