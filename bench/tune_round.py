@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ninfer_ops_triton import launch, tiles
+from ninfer_ops_triton import asking, launch, tiles
 from ninfer_ops_triton.prepare import prepare
 from ninfer_ops_triton.tiles import Tile
 
@@ -32,8 +32,31 @@ ROUNDS, REPEATS = 3, 9
 """Rounds enqueued together, as many as the ring takes, and how often."""
 
 MEBI = 1 << 20
-Change = Callable[[Tile, int], Tile]
-"""A tile as it would run, and the bytes of its weight, to the one that does."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a tile is for, as :func:`ninfer_ops_triton.tiles.choose` takes it."""
+
+    fusion: str
+    kind: str
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weight."""
+        stored = self.rows * (2 if self.fusion == "swiglu" else 1)
+        return int(stored * self.columns * tiles.BYTES[self.kind])
+
+    @property
+    def behind_a_mixer(self) -> bool:
+        """Other products that add read an MLP's columns, more than twice as many as rows."""
+        return self.fusion == "linear" and self.columns <= 2 * self.rows
+
+
+Change = Callable[[Tile, Product], Tile]
+"""A tile as it would run to the one that does."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +64,39 @@ class Variant:
     """``change`` applies to every product; ``table`` is in place of the measured tiles."""
 
     name: str
-    change: Change = lambda tile, size: tile
+    change: Change = lambda tile, product: tile
     dependent: bool = True
+    asked: int = asking.BYTES
     shared_memory: int = launch.SHARED_MEMORY
     table: Path | None = None
 
 
 def holding(least: int) -> Change:
     """Products of so many bytes and more hold their dependents."""
-    return lambda tile, size: replace(tile, hold=size >= least)
+    return lambda tile, product: replace(tile, hold=product.size >= least)
 
 
-def begun_early(least: int, **changes: Any) -> Change:
-    """All products begin early, and hold from ``least`` bytes on."""
-    return lambda tile, size: replace(tile, dependent=True, hold=size >= least, **changes)
+def begun_early(**changes: Any) -> Change:
+    return lambda tile, product: replace(tile, dependent=True, **changes)
+
+
+def early_behind_products(tile: Tile, product: Product) -> Tile:
+    """Begun early but behind mixers, whose programs take some multiprocessors alone."""
+    return replace(tile, dependent=not product.behind_a_mixer)
 
 
 VARIANTS = [
     Variant("as it is"),
     Variant("no dependent launch", dependent=False),
-    Variant("all begun early, held from 20 MiB", begun_early(20 * MEBI)),
-    Variant("all begun early, all held", begun_early(0)),
-    Variant("all begun early, held, first weights early", begun_early(0, early=True)),
-    Variant("all begun early, held, 4 steps ahead", begun_early(0, ahead=4)),
-    Variant("no product begun early", lambda tile, size: replace(tile, dependent=False)),
-    Variant("held from 4 MiB", holding(4 * MEBI)),
-    Variant("held from 64 MiB", holding(64 * MEBI)),
-    Variant("nothing asked ahead", lambda tile, size: replace(tile, ahead=0)),
-    Variant("first weights early", lambda tile, size: replace(tile, early=True)),
+    *(Variant(f"mixers ask for {mebi} MiB", asked=mebi * MEBI) for mebi in (0, 8, 24, 32)),
+    Variant("all begun early", begun_early()),
+    Variant("begun early behind products", early_behind_products),
+    Variant("all begun early, first weights early", begun_early(early=True)),
+    Variant("all begun early, 4 steps ahead", begun_early(ahead=4)),
+    Variant("no product begun early", lambda tile, product: replace(tile, dependent=False)),
+    Variant("held from 20 MiB", holding(20 * MEBI)),
+    Variant("nothing asked ahead", lambda tile, product: replace(tile, ahead=0)),
+    Variant("first weights early", lambda tile, product: replace(tile, early=True)),
     Variant("half of the memory shared", shared_memory=50),
 ]
 
@@ -76,15 +104,16 @@ VARIANTS = [
 @contextmanager
 def applied(variant: Variant) -> Iterator[None]:
     """Launches as the variant has them; puts everything back."""
-    held, supports, shared, table = (
-        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table
+    held, supports, shared, table, asked = (
+        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table,
+        asking.BYTES,
     )  # fmt: skip
 
     def changed(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
-        size = int(rows * (2 if fusion == "swiglu" else 1) * columns * tiles.BYTES[kind])
-        return variant.change(held(tile, fusion, kind, rows, columns), size)
+        product = Product(fusion, kind, rows, columns)
+        return variant.change(held(tile, fusion, kind, rows, columns), product)
 
-    tiles.held = changed
+    tiles.held, asking.BYTES = changed, variant.asked
     if not variant.dependent:
         launch.supports_dependent_launch = lambda: False
     launch.SHARED_MEMORY = variant.shared_memory
@@ -96,7 +125,7 @@ def applied(variant: Variant) -> Iterator[None]:
         yield
     finally:
         tiles.held, launch.supports_dependent_launch = held, supports
-        launch.SHARED_MEMORY, tiles._table = shared, table
+        launch.SHARED_MEMORY, tiles._table, asking.BYTES = shared, table, asked
         _forget()
 
 

@@ -93,7 +93,11 @@ class PagedRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdnMixer:
     """A gated delta net without its projections: ``conv`` f32[4, C], ``decay_rate`` and
-    ``dt_bias`` f32[nv], ``norm_scale`` f32[dv] as stored, and the sizes."""
+    ``dt_bias`` f32[nv], ``norm_scale`` f32[dv] as stored, and the sizes.
+
+    ``following`` are weights that the model reads right after the mixer, in order: an op that
+    leaves memory idle may ask for them ahead. They change no result.
+    """
 
     conv: Tensor
     decay_rate: Tensor
@@ -104,6 +108,7 @@ class GdnMixer:
     key_size: int
     value_heads: int
     value_size: int
+    following: tuple[WeightMatrix, ...] = ()
 
     @property
     def channels(self) -> int:
@@ -113,7 +118,8 @@ class GdnMixer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMixer:
-    """Gated attention without its projections: ``q_scale`` and ``k_scale`` f32[D], and sizes."""
+    """Gated attention without its projections: ``q_scale`` and ``k_scale`` f32[D], sizes, and
+    ``following`` as in :class:`GdnMixer`."""
 
     q_scale: Tensor
     k_scale: Tensor
@@ -121,6 +127,7 @@ class AttentionMixer:
     heads: int
     kv_heads: int
     head_size: int
+    following: tuple[WeightMatrix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.asking import asked, programs
 from ninfer_ops_triton.kernels import conv
 from ninfer_ops_triton.kernels import gdn_mix as mix
 from ninfer_ops_triton.kernels import gdn_step as steps
@@ -161,12 +162,14 @@ def gdn_mix_step(
     sizes = state_sizes(state, mixer.key_heads)
     rows, heads, dv = stacked.shape[0], sizes["NV"], sizes["DV"]
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
+    ahead = asked(mixer.following, out)
     launch(
-        mix.mix_kernel, (rows * heads,),
+        mix.mix_kernel, (rows * heads + programs(ahead, _STATE_WARPS),),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
+        rows * heads, *ahead,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
-        EARLY_STATE=settled, **sizes,
+        EARLY_STATE=settled, WARPS=_STATE_WARPS, **sizes,
     )  # fmt: skip
     return out
 
@@ -189,13 +192,15 @@ def gdn_mix_verify(
             f"{records.inputs.shape[1]} of each"
         )
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
+    ahead = asked(mixer.following, out)
     launch(
-        mix.mix_verify_kernel, (sequences * heads,),
+        mix.mix_verify_kernel, (sequences * heads + programs(ahead, _STATE_WARPS),),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots,
         records.inputs, records.inputs.stride(0), *_recorded(records), out, width,
+        sequences * heads, *ahead,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
-        EARLY_STATE=settled, **sizes,
+        EARLY_STATE=settled, WARPS=_STATE_WARPS, **sizes,
     )  # fmt: skip
     return out
 

@@ -19,9 +19,6 @@ from ninfer_ops_triton.launch import capability, cdiv, multiprocessors
 BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 """Of a weight, in each format; four bits and a scale of 16 for each group of 64."""
 
-HELD_BYTES = 20 << 20
-"""From this size on a product holds its dependents back."""
-
 STEP_BYTES = 160 << 10
 """Of shared memory for the steps that are on their way, where rows are put together."""
 
@@ -108,12 +105,9 @@ def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
 
 
 def held(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
-    """The tile with ``hold`` and ``dependent`` as they pay: rounds of large weights gain by holding
-    back, those of small ones, which are over sooner than the next kernel is there, lose; four-bit
-    products are not begun early, where there is room first."""
-    stored = rows * (2 if fusion == "swiglu" else 1)
-    hold = stored * columns * BYTES[kind] >= HELD_BYTES
-    return replace(tile, hold=hold, dependent=kind != "q4")
+    """The tile with ``hold`` and ``dependent`` as they pay: every product holds its dependents
+    back; four-bit ones are not begun early, where there is room first."""
+    return replace(tile, hold=True, dependent=kind != "q4")
 
 
 def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ninfer_ops_triton.kernels.asking import ask_for
 from ninfer_ops_triton.kernels.kv_store import (
     decode,
     encode,
@@ -78,18 +79,24 @@ def spoilt_tokens(values, scales, FORMAT: tl.constexpr):
     return spoilt > 0
 
 
-@triton.jit(do_not_specialize=["width", "tiles", "lanes", "max_splits"])
+@triton.jit(
+    do_not_specialize=[
+        "width", "tiles", "lanes", "max_splits", "sequences", "next_size", "second_size",
+    ]
+)  # fmt: skip
 def attend_split(
     x, keys, values, key_scales, value_scales, q_scale, k_scale, cos, sin, slots,
     block_tables, table_rows, starts, live, partial_acc, partial_top, partial_total,
     eps, factor, width, tiles, lanes, max_splits, x_row, table_stride,
+    sequences, next_codes, next_size, second_codes, second_size,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, FULL_BITS: tl.constexpr,
     FIRST: tl.constexpr, FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr, WARPS: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (lane and tile, key/value head, sequence). A tile is as many rows as fit with all
+    """Program (lane and tile, key/value head, sequence); those of sequences past the last ask for
+    the weights that are read next. A tile is as many rows as fit with all
     query heads of the group into BLOCK_M; a lane takes every ``lanes``-th split.
 
     FUSED: ``x`` is the stacked projection; queries are normed and rotated here. So are the keys of
@@ -101,6 +108,12 @@ def attend_split(
     given NaN as their sum.
     """
     release_dependents(PDL)
+    if PDL:  # noqa: SIM102 - one condition would be computed
+        if tl.program_id(2) >= sequences:
+            plane = (tl.program_id(2) - sequences) * KV + tl.program_id(1)
+            place = plane * tl.num_programs(0) + tl.program_id(0)
+            ask_for(next_codes, next_size, second_codes, second_size, place, WARPS)
+            return
     await_inputs(PDL)
     GROUP: tl.constexpr = HEADS // KV
     ROWS: tl.constexpr = BLOCK_M // GROUP

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ninfer_ops_triton.kernels.asking import ask_for
 from ninfer_ops_triton.kernels.conv import (
     convolve,
     load_history,
@@ -88,18 +89,26 @@ def raw_token(mixed, pair, values, head, NV: tl.constexpr, DV: tl.constexpr, COU
     return tl.load(mixed + pair), tl.load(mixed + values), tl.load(gates), tl.load(gates + NV)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mixing", "next_size", "second_size"])
 def mix_kernel(
     stacked, stacked_stride, conv, rate, bias, norm_scale, eps, history, history_stride,
-    state, state_stride, slots, targets, out,
-    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    state, state_stride, slots, targets, out, mixing, next_codes, next_size, second_codes,
+    second_size,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WARPS: tl.constexpr,
     EARLY_STATE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * nv): everything between the projections of one value head of one row.
+    """Grid (B * nv = mixing, and those that ask): everything between the projections of one value
+    head of one row.
 
     Programs of one key head each convolve its queries and keys; the first of them writes their
     history. They may read it at any time meanwhile, hence no target is a slot of the call.
     """
+    if PDL:  # noqa: SIM102 - one condition would be computed
+        if tl.program_id(0) >= mixing:
+            release_dependents(PDL)
+            ask_for(next_codes, next_size, second_codes, second_size, tl.program_id(0) - mixing,
+                    WARPS)  # fmt: skip
+            return
     row, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
     COUNT: tl.constexpr = 2 * NK * DK + NV * DV
     pair, values = head_channels(head, NK, NV, DK, DV)
@@ -128,16 +137,22 @@ def mix_kernel(
     tl.store(out + (row * NV + head) * DV + tl.arange(0, DV), y)
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit(do_not_specialize=["width", "mixing", "next_size", "second_size"])
 def mix_verify_kernel(
     stacked, stacked_stride, conv, rate, bias, norm_scale, eps, history, history_stride,
     state, state_stride, slots, inputs, inputs_stride, keys, keys_stride, updates, updates_stride,
-    keeps, keeps_stride, out, width,
-    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    keeps, keeps_stride, out, width, mixing, next_codes, next_size, second_codes, second_size,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WARPS: tl.constexpr,
     EARLY_STATE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * nv): :func:`mix_kernel` over W rows in turn, state and history in registers. What
+    """Grid as that of :func:`mix_kernel`, over W rows in turn, state and history in registers. What
     it would have written is recorded. A row is loaded while the one before it is computed."""
+    if PDL:  # noqa: SIM102 - one condition would be computed
+        if tl.program_id(0) >= mixing:
+            release_dependents(PDL)
+            ask_for(next_codes, next_size, second_codes, second_size, tl.program_id(0) - mixing,
+                    WARPS)  # fmt: skip
+            return
     sequence, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
     key_head = head // (NV // NK)
     COUNT: tl.constexpr = 2 * NK * DK + NV * DV
