@@ -66,8 +66,21 @@ class Zeros(TorchFunctionMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in (torch.empty, torch.empty_like, torch.Tensor.new_empty):
-            result.zero_()
+            self.fill(result)
         return result
+
+    def fill(self, unwritten: torch.Tensor) -> None:
+        unwritten.zero_()
+
+
+class Garbage(Zeros):
+    """It reads as what no index may be, as on a GPU, where memory was somebody's before."""
+
+    def fill(self, unwritten: torch.Tensor) -> None:
+        if unwritten.is_floating_point():
+            unwritten.fill_(torch.nan)
+        elif unwritten.dtype != torch.bool:
+            unwritten.fill_(torch.iinfo(unwritten.dtype).max)
 
 
 class Stage:
@@ -86,6 +99,13 @@ class Stage:
         """On the engine's thread, which closes the Program and with it what is entered here."""
         self._held.enter_context(Zeros())
         self._held.enter_context(launch.dry_run())
+        try:
+            return self._opened()
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _opened(self) -> OpenedInstance:
         text, budget, device = self._model(), Budget(**SIZES), open_device()
         program, memory = generation_program(
             text,
@@ -119,7 +139,7 @@ class Stage:
         with open_artifact(resolve()) as artifact:
             loader = TextLoader(ArtifactSource(artifact, "mtp"), text.config, text.ops)
             drafter.bind(LentParts(text, loader, "mtp"))
-        return Drafting(drafter, self._drafts)
+        return Drafting(drafter, self._drafts, draws=self._draws)
 
     def _model(self) -> TextModel:
         """The demo model over the kernels, but for what the host waits for: the rounds' own ops."""
@@ -143,7 +163,8 @@ class Stage:
 
     def _prepare(self, rehearsal: Callable[[], None]) -> None:
         self._rehearsing = True
-        self.foreseen = {seen(e.kernel, e.args, e.options) for e in foresee(rehearsal)}
+        with Garbage():
+            self.foreseen = {seen(e.kernel, e.args, e.options) for e in foresee(rehearsal)}
         self._rehearsing = False
         launch.observers.append(self._note)
 
@@ -172,7 +193,9 @@ def fact(argument: Any) -> Any:
     [
         (0, "", False),
         (3, "mtp", False),
+        (5, "mtp", True),
         (7, "dflash", False),
+        (5, "dflash", True),
         (7, "dflash2", False),
         (7, "dflash2", True),
     ],

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from harness import Operands
+from torch.overrides import TorchFunctionMode
 
 pytest.importorskip("triton")
 
@@ -43,6 +45,30 @@ def test_launches_are_foreseen_once_and_keep_no_memory() -> None:
         assert (whole.data_ptr(), rest.data_ptr()) == (0, 2)
         assert entry.options["BLOCK"] == 16
     assert launch.observers == []
+
+
+class Used(TorchFunctionMode):
+    """Memory was somebody's before."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.fill_(77) if "empty" in getattr(func, "__name__", "") else made
+
+
+def test_what_no_kernel_wrote_reads_as_zeros() -> None:
+    """Torch code of a rehearsal may index by it; nobody's memory is cleared outside of one."""
+    made: list[torch.Tensor] = []
+
+    def rehearsal() -> None:
+        made.append(torch.empty((2, 3), dtype=torch.int64))
+        made.append(torch.empty_like(made[0], dtype=torch.bfloat16))
+        made.append(made[0].new_empty((4,)))
+        made.append(torch.empty_strided((2, 2), (4, 1)))
+
+    with Used():
+        foresee(rehearsal)
+        rehearsal()
+    assert [int(tensor.count_nonzero()) for tensor in made] == [0, 0, 0, 0, 6, 6, 4, 4]
 
 
 def test_the_interpreter_prepares_nothing() -> None:
