@@ -50,9 +50,9 @@ class Foreseen:
 
 
 class Zeroed(TorchFunctionMode):
-    """Inside, memory that is taken for what a kernel leaves reads as zeros: torch's own code runs in
-    a rehearsal too, and where it indexes by tokens that no kernel wrote, what the memory held before
-    would cost the process its device."""
+    """Inside, memory that is taken for what a kernel leaves reads as zeros: torch's own code runs
+    in a rehearsal too, and where it indexes by tokens that no kernel wrote, what the memory held
+    before would cost the process its device."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
