@@ -85,6 +85,32 @@ def assert_close_to_oracle(
     assert worst <= ulps, f"an element is off by {worst:.3g} ulp of its row"
 
 
+def assert_sequences_close(
+    result: Tensor, oracle: Tensor, baseline: Tensor, starts: Tensor, live: Tensor
+) -> None:
+    """Hold each sequence of equally many rows against the oracle alone, by what
+    :func:`assert_close_to_oracle` asks or, in fp32, to 1e-6; rows that are not live are zeros.
+
+    Attention's results shrink with the tokens seen: in one norm, rows of short sequences hide the
+    errors of long ones.
+    """
+    width, wrong = len(result) // len(starts), []
+    for sequence, (start, rows) in enumerate(zip(starts.tolist(), live.tolist(), strict=True)):
+        begin = sequence * width
+        mine = slice(begin, begin + rows)
+        try:
+            assert not result[begin + rows : begin + width].any(), "rows that are not live"
+            if result.dtype == torch.float32:
+                assert relative_error(result[mine].cpu(), oracle[mine]) < 1e-6
+            else:
+                assert_close_to_oracle(result[mine], oracle[mine], baseline[mine])
+        except AssertionError as error:
+            pairs = zip(result[mine].cpu(), oracle[mine], strict=True)
+            each = ", ".join(f"{relative_error(*pair):.3g}" for pair in pairs)
+            wrong.append(f"sequence {sequence} from {start}: {error}; errors by row: {each}")
+    assert not wrong, "\n".join(wrong)
+
+
 def poisoned(
     shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, device: torch.device | str
 ) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from harness import Guarded, Operands
 from torch import Tensor
+from torch_attention import torch_attention
 
 from ninfer_core.ops.contracts.values import AttentionMixer, KvCache, PagedRows
 from ninfer_core.ops.reference import OPS as REFERENCE
@@ -162,6 +163,15 @@ class Case:
         )
         gated = torch.sigmoid(gate.cpu().double()) * attended
         return gated.reshape(len(gated), -1)
+
+    def baseline(self) -> Tensor:
+        """What torch's own ops give in the dtype of ``stacked``."""
+        queries, _ = self.expected_store()
+        _, gate, _, _ = self.split()
+        attended = torch_attention(
+            queries.to(gate), wide(self.pool.cache), on_cpu(self.rows), SIZE**-0.5
+        )
+        return (torch.sigmoid(gate) * attended).flatten(1)
 
 
 def make_case(

@@ -8,6 +8,7 @@ from harness import (
     Guarded,
     GuardedAllocations,
     assert_close_to_oracle,
+    assert_sequences_close,
     guarded,
     poisoned,
     recorded_launches,
@@ -68,6 +69,25 @@ def test_accuracy_is_held_against_the_oracle():
     assert_close_to_oracle(masked.bfloat16(), masked)
     with pytest.raises(AssertionError):
         assert_close_to_oracle(good, masked)
+
+
+def test_a_sequence_does_not_hide_another():
+    oracle = torch.randn(4, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    oracle[2:] /= 100
+    oracle[3] = 0
+    starts, live = torch.tensor([0, 9000]), torch.tensor([2, 1])
+    good = oracle.bfloat16()
+    assert_sequences_close(good, oracle, good, starts, live)
+    spoiled = good.clone()
+    spoiled[2] *= 1.125
+    assert_close_to_oracle(spoiled[:2], oracle[:2])
+    assert relative_error(spoiled, oracle) < 2**-8
+    with pytest.raises(AssertionError, match=r"^sequence 1 from 9000: relative error 0.12\d"):
+        assert_sequences_close(spoiled, oracle, good, starts, live)
+    spoiled = good.clone()
+    spoiled[3] = 1
+    with pytest.raises(AssertionError, match="sequence 1 from 9000: rows that are not live"):
+        assert_sequences_close(spoiled, oracle, good, starts, live)
 
 
 def test_a_dry_run_records_and_does_not_run(operands):
