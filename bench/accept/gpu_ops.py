@@ -52,6 +52,10 @@ UNCHECKED = (COMPILED_ONLY, "--ignore-glob=*_gpu.py", "-k", "not captured")
 FOUND = 86
 """Exit code of the checker when it found an error."""
 
+FIRST, LATER, SHOWN = (6000, 3000), (700, 1800), 24
+"""Characters from the beginning and the end of the first failure of a suite, and of each other one
+of as many as are shown: one that loses the device fails all behind it in its process."""
+
 
 def steps(stage: Stage, asked: argparse.Namespace) -> None:
     stage.run("memcheck, planted", planted)
@@ -111,23 +115,37 @@ def _pytest(
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
     environment |= {"TALLY": str(tally), "PYTHONPATH": paths}
     left = max(60.0, stage.limit - stage.seconds)
-    code, text = outcome_of([*command, "-p", "_tally", *options], left, **environment)
+    command += ["-p", "_tally", "--tb=short"]
+    code, text = outcome_of([*command, *options], left, **environment)
     entries = [json.loads(line) for line in tally.read_text(encoding="utf-8").splitlines()]
     tally.unlink()
+    return code, text, {**_counts(entries), "in_time": code is not None}
+
+
+def _counts(entries: list[Facts]) -> Facts:
+    """Of outcomes, with what failures said."""
     found = Counter(entry["outcome"] for entry in entries)
+    failed = [entry for entry in entries if entry["outcome"] == "failed"]
     slowest = sorted(entries, key=lambda entry: -entry["seconds"])[:5]
-    return (
-        code,
-        text,
-        {
-            "ran": len(entries) - found["skipped"],
-            "failures": found["failed"],
-            "skipped": found["skipped"],
-            "in_time": code is not None,
-            "failed": [entry["id"] for entry in entries if entry["outcome"] == "failed"][:60],
-            "slowest": [f"{entry['seconds']:.1f} s {entry['id']}" for entry in slowest],
-        },
-    )
+    lengths = [FIRST, *[LATER] * (SHOWN - 1)]
+    return {
+        "ran": len(entries) - found["skipped"],
+        "failures": found["failed"],
+        "skipped": found["skipped"],
+        "failed": [entry["id"] for entry in failed][:60],
+        "slowest": [f"{entry['seconds']:.1f} s {entry['id']}" for entry in slowest],
+        "errors": [_said(*both) for both in zip(failed, lengths, strict=False)],
+    }
+
+
+def _said(entry: Facts, lengths: tuple[int, int]) -> Facts:
+    """A failure's text without its middle, and the beginning of what its test wrote to stderr."""
+    text, (begins, ends) = entry["error"], lengths
+    if len(text) > begins + ends:
+        left_out = len(text) - begins - ends
+        text = f"{text[:begins]}\n[{left_out} characters]\n{text[-ends:]}"
+    said = {"id": entry["id"], "error": text, "stderr": entry["stderr"]}
+    return {name: value for name, value in said.items() if value}
 
 
 def _checker() -> list[str]:

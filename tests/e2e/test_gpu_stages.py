@@ -66,6 +66,43 @@ def test_a_command_that_does_not_end_is_told_from_one_that_fails(accept_scripts)
     assert outcome_of([sys.executable, "-c", sleeps], 2)[0] is None
 
 
+FAILING = """
+import sys
+
+def test_good():
+    pass
+
+def test_lost():
+    print("lines.cu:117: Assertion failed", file=sys.stderr)
+    raise RuntimeError("begin " + "x" * 20000 + " end")
+
+def test_behind_it():
+    raise RuntimeError("lost before " + "y" * 20000 + " at last")
+"""
+
+
+def test_the_first_failure_of_a_suite_is_told_nearly_whole(stage, tmp_path) -> None:
+    from gpu_ops import FIRST, LATER, run_suite
+
+    suite = tmp_path / "test_failing.py"
+    suite.write_text(FAILING)
+    facts = run_suite(stage(), [str(suite)])
+    assert (facts["ran"], facts["failures"], facts["passed"]) == (3, 2, False)
+    first, second = facts["errors"]
+    assert [first["id"].rpartition(":")[2], second["id"].rpartition(":")[2]] == [
+        "test_lost", "test_behind_it",
+    ]  # fmt: skip
+    assert "test_failing.py:9: in test_lost" in first["error"]
+    assert "begin x" in first["error"]
+    assert first["error"].rstrip().endswith("x end")
+    assert sum(FIRST) < len(first["error"]) < sum(FIRST) + 40
+    assert first["stderr"].startswith("lines.cu:117")
+    assert "lost before y" in second["error"]
+    assert second["error"].rstrip().endswith("y at last")
+    assert sum(LATER) < len(second["error"]) < sum(LATER) + 40
+    assert "stderr" not in second
+
+
 STUB = """
 import json, pathlib, sys, time
 options = sys.argv[1:]
