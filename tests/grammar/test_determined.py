@@ -12,12 +12,13 @@ from _random_texts import random_regex
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar import automata, parts, regex
-from ninfer_grammar_xgrammar.backend import MANY_POSITIONS, MANY_STATES, open_backend
+from ninfer_grammar_xgrammar.attempts import MANY_POSITIONS, MANY_STATES
+from ninfer_grammar_xgrammar.backend import open_backend
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
 from ninfer_grammar_xgrammar.nodes import Grammar
-from ninfer_grammar_xgrammar.pace import TooSlow
 from ninfer_grammar_xgrammar.positions import by_positions
 from ninfer_grammar_xgrammar.spelling import Form, spell
+from ninfer_grammar_xgrammar.trials.client import Verdict
 from tests.grammar.conftest import WHOLE, source
 
 HARD = r"\w{2,5}[a-z]((é{2}\.(?:ab)a?|\w?\wé[ab]|[a-z]{1,4}){1,4}\d{0,3}|[ab]{2}|\(){3}\d{3}"
@@ -139,9 +140,8 @@ def determined(pattern):
 
 @pytest.mark.parametrize("way", [determined, placed])
 @pytest.mark.parametrize("seed", range(30))
-def test_masks_are_those_of_the_expression_as_it_stands(library, monkeypatch, seed, way):
+def test_masks_are_those_of_the_expression_as_it_stands(library, seed, way):
     """Whatever is known of the end of a rule when it is compiled."""
-    monkeypatch.setattr("ninfer_grammar_xgrammar.library.probe", lambda *arguments: None)
     rng = random.Random(f"masks {seed}")
     pattern = random_regex(rng)
     other = way(pattern)
@@ -173,6 +173,13 @@ def test_the_hard_one_compiles_and_takes_what_matches(accepts):
     assert 20 <= sum(outcomes) < 40
 
 
+class SlowTrial:
+    """Of a grammar whose masks take long."""
+
+    def verdict(self):
+        return Verdict("slow", work=0.1)
+
+
 @pytest.mark.parametrize(
     ("slow", "count", "rules"),
     [(1, 7, range(200, 300)), (1, 22, range(20, 30)), (2, 22, range(20, 30))],
@@ -180,18 +187,15 @@ def test_the_hard_one_compiles_and_takes_what_matches(accepts):
 def test_what_is_too_slow_is_compiled_by_states_or_positions(
     backend, monkeypatch, slow, count, rules
 ):
-    """``slow``: how often the library says so. Of 22 letters the states are four million."""
-    fresh, compiled = open_backend(backend._vocabulary), []
-    library = fresh._loaded()
-    real = library.compile
+    """``slow``: how often a trial says so. Of 22 letters the states are four million."""
+    fresh, tried = open_backend(backend._vocabulary), []
+    real = fresh._trials.begin
 
-    def compile_slowly(ebnf):
-        compiled.append(ebnf)
-        if len(compiled) <= slow:
-            raise TooSlow("a mask takes long")
-        return real(ebnf)
+    def begin(ebnf, seconds):
+        tried.append(ebnf)
+        return SlowTrial() if len(tried) <= slow else real(ebnf, seconds)
 
-    monkeypatch.setattr(library, "compile", compile_slowly)
+    monkeypatch.setattr(fresh._trials, "begin", begin)
     wanted = source({"it": part(f"[ab]*a[ab]{{{count}}}")}, WHOLE)
     if slow == 1:
         matcher = fresh.open(fresh.compile(wanted))
@@ -204,9 +208,10 @@ def test_what_is_too_slow_is_compiled_by_states_or_positions(
     else:
         with pytest.raises(InvalidSchema, match="token by token"):
             fresh.compile(wanted)
-    assert len(compiled) == 2
-    assert compiled[0].count("::=") == 1
-    assert compiled[1].count("::=") in rules
+    fresh.close()
+    assert len(tried) == 2
+    assert tried[0].count("::=") == 1
+    assert tried[1].count("::=") in rules
 
 
 def test_patterns_of_a_schema_are_compiled_by_states_when_they_are_slow():

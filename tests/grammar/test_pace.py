@@ -9,6 +9,7 @@ import pytest
 
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_grammar_xgrammar import pace
+from ninfer_grammar_xgrammar.backend import open_backend
 from ninfer_grammar_xgrammar.pace import Pace, TooSlow, probe
 from tests.grammar.conftest import WHOLE, source
 
@@ -81,16 +82,14 @@ def test_forks_share_what_they_took(backend, monkeypatch):
 
 
 def test_what_is_too_slow_is_refused_and_remembered(backend, monkeypatch):
-    from ninfer_grammar_xgrammar import backend as module
-
-    fresh = module.open_backend(backend._vocabulary)
-    compiled = []
-    library = fresh._loaded()
-    real = library.compile
-    monkeypatch.setattr(library, "compile", lambda ebnf: compiled.append(ebnf) or real(ebnf))
+    fresh = open_backend(backend._vocabulary)
+    tried = []
+    real = fresh._trials.begin
+    monkeypatch.setattr(fresh._trials, "begin", lambda *told: tried.append(told) or real(*told))
     monkeypatch.setattr(pace, "MASK_SECONDS", -1.0)
     for _ in range(2):
         with pytest.raises(InvalidSchema, match="token by token") as caught:
             fresh.compile(SOURCE)
         assert (caught.value.code, caught.value.param) == ("unsupported_regex", "it")
-    assert len(compiled) == 1
+    assert len(tried) == 1
+    fresh.close()

@@ -11,8 +11,9 @@ import pytest
 from ninfer_core.contract.errors import InvalidSchema, Overloaded
 from ninfer_core.contract.frontend import ColumnState
 from ninfer_core.contract.grammar import GrammarVocabulary
-from ninfer_grammar_xgrammar import backend as backend_module
-from ninfer_grammar_xgrammar.backend import open_backend
+from ninfer_grammar_xgrammar import attempts, flights, kept
+from ninfer_grammar_xgrammar.backend import XGrammarCompiler, open_backend
+from ninfer_grammar_xgrammar.trials.client import Verdict
 from tests.grammar.conftest import CALL, CALL_END, CLOSE, END, WHOLE, source
 
 PARTS = {
@@ -171,10 +172,32 @@ class SlowLibrary:
         assert self.go.wait(30)
         return type("Compiled", (), {"memory_size_bytes": 100})()
 
+    def probe(self, compiled):
+        pass
+
+
+class GoodTrials:
+    """All goes well at once, after ``seconds`` as it says."""
+
+    def __init__(self, seconds=1.0):
+        self.seconds = seconds
+
+    def start(self):
+        pass
+
+    ready = close = end = start
+
+    def begin(self, ebnf, seconds):
+        return self
+
+    def verdict(self):
+        return Verdict("done", seconds=self.seconds)
+
 
 @pytest.fixture
 def slow(monkeypatch):
-    one = open_backend(GrammarVocabulary(token_bytes=[b"a"], ends=frozenset({1})))
+    vocabulary = GrammarVocabulary(token_bytes=[b"a"], ends=frozenset({1}))
+    one = XGrammarCompiler(vocabulary, GoodTrials())
     library = SlowLibrary()
     monkeypatch.setattr(one, "_loaded", lambda: library)
     yield one, library
@@ -183,33 +206,33 @@ def slow(monkeypatch):
 
 def test_a_compile_that_takes_too_long_is_refused_and_kept_for_later(slow, monkeypatch):
     one, library = slow
-    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 0.5)
+    monkeypatch.setattr(flights, "COMPILE_SECONDS", 0.5)
     asked = {"kind": "regex", "pattern": "a"}
     with pytest.raises(InvalidSchema, match="longer than"):
-        one._part(asked)
+        one._flights.get(asked)
     library.go.set()
-    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 30)
-    assert one._part(asked)[1] == 100
+    monkeypatch.setattr(flights, "COMPILE_SECONDS", 30)
+    assert one._flights.get(asked)[1] == 100
     assert len(library.compiled) == 1
 
 
 def test_a_form_that_others_keep_waiting_is_not_called_too_large(slow, monkeypatch):
     one, library = slow
-    monkeypatch.setattr(backend_module, "COMPILE_SECONDS", 0.5)
+    monkeypatch.setattr(flights, "COMPILE_SECONDS", 0.5)
     for pattern in "ab":
         with pytest.raises(InvalidSchema, match="longer than"):
-            one._part({"kind": "regex", "pattern": pattern})
+            one._flights.get({"kind": "regex", "pattern": pattern})
     with pytest.raises(Overloaded, match="others are being compiled"):
-        one._part({"kind": "regex", "pattern": "c"})
+        one._flights.get({"kind": "regex", "pattern": "c"})
     library.go.set()
-    assert one._part({"kind": "regex", "pattern": "c"})[1] == 100
+    assert one._flights.get({"kind": "regex", "pattern": "c"})[1] == 100
 
 
 def test_the_time_that_the_library_takes_to_load_is_not_the_forms(backend, monkeypatch):
     fresh, began, started = open_backend(backend._vocabulary), time.monotonic(), []
     library = fresh._loaded()
     monkeypatch.setattr(fresh, "_loaded", lambda *param: time.sleep(0.1) or library)
-    monkeypatch.setattr(fresh, "_part", lambda part, at: started.append(at) or (None, 1))
+    monkeypatch.setattr(fresh._flights, "get", lambda part, at: started.append(at) or (None, 1))
     part = {"it": {"kind": "regex", "pattern": "a", "param": "it"}}
     fresh.compile(source(part, {"start": 0, "stages": [stage(None, end=True)]}))
     assert started[0] - began >= 0.1, "counted from when the library was there"
@@ -220,11 +243,12 @@ def test_equal_parts_are_compiled_once_and_two_at_a_time(slow):
     parts = [{"kind": "text", "value": value} for value in ("a", "a", "b", "c", "a")]
     found = []
     threads = [
-        threading.Thread(target=lambda part=part: found.append(one._part(part))) for part in parts
+        threading.Thread(target=lambda part=part: found.append(one._flights.get(part)))
+        for part in parts
     ]
     for thread in threads:
         thread.start()
-    while len(library.compiled) < backend_module.COLD_COMPILES:
+    while len(library.compiled) < attempts.COLD_COMPILES:
         threading.Event().wait(0.005)
     assert len(library.compiled) == 2
     library.go.set()
@@ -237,7 +261,7 @@ def test_equal_parts_are_compiled_once_and_two_at_a_time(slow):
 def test_what_was_used_longest_ago_makes_way(slow, monkeypatch):
     one, library = slow
     library.go.set()
-    monkeypatch.setattr(backend_module, "CACHE_BYTES", 250)
+    monkeypatch.setattr(kept, "CACHE_BYTES", 250)
     for value in ("a", "b", "a", "c", "a", "b"):
-        one._part({"kind": "text", "value": value})
+        one._flights.get({"kind": "text", "value": value})
     assert len(library.compiled) == 4, "b went when c came"

@@ -1,106 +1,57 @@
-"""The grammar backend: checks sources without the library, compiles them with it, and keeps what
-was compiled."""
+"""The grammar backend: checks sources without the library, and compiles them with it."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections import OrderedDict
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ninfer_core.contract.errors import (
-    EngineFailure,
-    InvalidSchema,
-    Overloaded,
-    RequestError,
-    Unsupported,
-)
+from ninfer_core.contract.errors import EngineFailure, InvalidSchema, RequestError, Unsupported
 from ninfer_core.contract.frontend import CompiledGrammar, GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary, Matcher
-from ninfer_grammar_xgrammar.ebnf import to_ebnf
-from ninfer_grammar_xgrammar.lowered import Lowered, key_of
+from ninfer_grammar_xgrammar.flights import Compiled, Flights
+from ninfer_grammar_xgrammar.lowered import Lowered
 from ninfer_grammar_xgrammar.matcher import Framed, Stage, StageMatcher
-from ninfer_grammar_xgrammar.pace import TooSlow
-from ninfer_grammar_xgrammar.parts import part_grammar, refuse
+from ninfer_grammar_xgrammar.trials.client import Trials, TrialsBroken, Tries
 
 if TYPE_CHECKING:
     from ninfer_grammar_xgrammar.library import Library
 
-CACHE_BYTES = 256 << 20
-COLD_COMPILES = 2
-COMPILE_SECONDS = 3.5
-"""How long a request waits for what it asks for itself, from the source on; what was begun goes on,
-for whoever asks next."""
-OWN_SECONDS = 60.0
-"""The same for a part in which the request has no say but names, so that its size is known."""
-MANY_STATES = 512
-"""Of an expression whose masks take too long otherwise."""
-MANY_POSITIONS = 2_048
-MANY_LOOKS = 1 << 24
-"""Of such a one with more states, positions, and those times the entries of the vocabulary: for
-each, the library looks at them all when it compiles."""
-SLOW_SECONDS = 60.0
-"""How long a part whose masks took too long is refused unseen; a machine may have been busy."""
-
 
 def open_backend(vocabulary: GrammarVocabulary) -> XGrammarCompiler:
-    """Load nothing yet."""
+    """Load nothing yet, and start no process."""
     return XGrammarCompiler(vocabulary)
-
-
-@dataclass(slots=True)
-class _Cache:
-    """Compiled parts by their JSON, the least recently used first."""
-
-    parts: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
-    bytes: int = 0
-
-    def get(self, key: str) -> tuple[Any, int] | None:
-        if key in self.parts:
-            self.parts.move_to_end(key)
-        return self.parts.get(key)
-
-    def put(self, key: str, compiled: Any, size: int) -> None:
-        self.parts[key] = (compiled, size)
-        self.bytes += size
-        while self.bytes > CACHE_BYTES and len(self.parts) > 1:
-            _, (_, gone) = self.parts.popitem(last=False)
-            self.bytes -= gone
 
 
 class XGrammarCompiler:
     """See the contract's ``GrammarCompiler``. Thread safe."""
 
-    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary, trials: Tries | None = None) -> None:
         self._vocabulary = vocabulary
-        self._lock = threading.Lock()
         self._loading = threading.Lock()
-        self._cold = threading.Semaphore(COLD_COMPILES)
         self._library: Library | None = None
         self._broken: Exception | None = None
-        self._cache = _Cache()
-        self._flights: dict[str, Future[tuple[Any, int]]] = {}
         self._lowered = Lowered()
-        self._slow: dict[str, float] = {}
+        self._trials = Trials(vocabulary) if trials is None else trials
+        self._flights = Flights(vocabulary, self._lowered, lambda: self._loaded(), self._trials)
         self._free = _free_words(vocabulary)
 
     def load(self) -> None:
-        """Raises Unsupported for a library that is broken."""
+        """Raises Unsupported for a library that is broken. The process for trials gets ready
+        afterwards, in the background."""
         part = {"kind": "json_object", "param": "response_format"}
         try:
-            self._loaded().open(self._part(part)[0]).fill(np.zeros_like(self._free))
+            self._loaded().open(self._flights.get(part)[0]).fill(np.zeros_like(self._free))
         except RequestError:
             raise
         except Exception as error:
             with self._loading:
                 self._library, self._broken = None, error
             self._loaded()
+        self._trials.start()
 
     def check(self, source: GrammarSource) -> None:
         """Lower every part. Needs no library."""
@@ -108,13 +59,10 @@ class XGrammarCompiler:
             self._lowered.ebnf(part)
 
     def compile(self, source: GrammarSource) -> CompiledGrammar:
-        """Raises InvalidSchema, also for a part that takes longer than :data:`COMPILE_SECONDS`,
-        Overloaded where those of other requests took that long, Unsupported where the library does
-        not load."""
+        """Raises InvalidSchema, also for a part that takes too long, Overloaded where those of
+        other requests took that long, Unsupported where the library does not load."""
         framing, parts = json.loads(source.framing), json.loads(source.text)["parts"]
-        self._loaded(_field(parts) or "response_format")  # its seconds are nobody's fault
-        started = time.monotonic()
-        compiled = {name: self._part(part, started) for name, part in parts.items()}
+        compiled = self._compiled(parts)
         stages = tuple(_stage(stage, compiled) for stage in framing["stages"])
         size = sum(size for _, size in compiled.values())
         framed = Framed(
@@ -140,6 +88,34 @@ class XGrammarCompiler:
         matcher.begin()
         return matcher
 
+    def close(self) -> None:
+        """End the process for trials: nothing that would need one is compiled any more. It ends by
+        itself with this object, and with the process that holds it."""
+        self._trials.close()
+
+    def _compiled(self, parts: dict[str, Any]) -> dict[str, Compiled]:
+        param = _field(parts) or "response_format"
+        try:
+            self._prepare(parts, param)
+            started = time.monotonic()  # what it took until here is no form's fault
+            return {name: self._flights.get(part, started) for name, part in parts.items()}
+        except TrialsBroken as error:
+            raise Unsupported(
+                f"constraints cannot be enforced, since the process that tries them {error}",
+                param=param,
+                hint="try again, or start with --no-plugin grammar_xgrammar",
+            ) from error
+
+    def _prepare(self, parts: dict[str, Any], param: str) -> None:
+        """Here and in the process for trials the library loads at once. Raises Unsupported and
+        TrialsBroken."""
+        tried = any(map(self._flights.needs_trial, parts.values()))
+        if tried:
+            self._trials.start()
+        self._loaded(param)
+        if tried:
+            self._trials.ready()
+
     def _open(self, grammar: Any) -> Any:
         return self._loaded().open(grammar)
 
@@ -161,96 +137,6 @@ class XGrammarCompiler:
                 ) from self._broken
             return self._library
 
-    def _part(self, part: dict[str, Any], started: float | None = None) -> tuple[Any, int]:
-        """``started``: when the whole request for it began, now if it is left out."""
-        key, started = key_of(part), time.monotonic() if started is None else started
-        with self._lock:
-            found = self._cache.get(key)
-            if found is not None:
-                return found
-            if time.monotonic() < self._slow.get(key, 0.0):
-                _refuse_slow(part)
-            flight = self._flights.get(key)
-            begun = flight is not None
-            if flight is None:
-                flight = self._flights[key] = Future()
-        if not begun:
-            self._begin(key, part, flight)
-        seconds = COMPILE_SECONDS if _asked_for(part) else OWN_SECONDS
-        try:
-            return flight.result(max(0.0, started + seconds - time.monotonic()))
-        except FutureTimeout:
-            if not flight.running():
-                raise Overloaded(
-                    "the form was not begun in time: others are being compiled", hint="try again"
-                ) from None
-            why = f"takes longer than {seconds:g} seconds to compile"
-            refuse(part, "unsupported", f"{why}; simplify it, or try again when it is done")
-        except TooSlow:
-            _refuse_slow(part)
-
-    def _begin(self, key: str, part: dict[str, Any], flight: Future[tuple[Any, int]]) -> None:
-        try:
-            ebnf = self._lowered.ebnf(part)
-            library = self._loaded()
-        except BaseException as error:
-            self._land(key, flight, error=error)
-            return
-        name = "ninfer-grammar-compile"
-        args = (key, part, ebnf, library, flight)
-        # no daemon: a process that ends amid a compile would be aborted
-        threading.Thread(target=self._compile, args=args, name=name).start()
-
-    def _compile(
-        self,
-        key: str,
-        part: dict[str, Any],
-        ebnf: str,
-        library: Library,
-        flight: Future[tuple[Any, int]],
-    ) -> None:
-        try:
-            with self._cold:
-                flight.set_running_or_notify_cancel()
-                compiled = self._quick(library, ebnf, part)
-            self._land(key, flight, (compiled, int(compiled.memory_size_bytes)))
-        except BaseException as error:
-            self._land(key, flight, error=error)
-
-    def _quick(self, library: Library, ebnf: str, part: dict[str, Any]) -> Any:
-        """Where masks take too long, with its expressions written out. Raises TooSlow."""
-        try:
-            return library.compile(ebnf)
-        except TooSlow:
-            positions = min(MANY_POSITIONS, MANY_LOOKS // len(self._vocabulary.token_bytes))
-            try:
-                other = to_ebnf(part_grammar(part, MANY_STATES, positions))
-            except InvalidSchema:  # it is too large in this way
-                other = ebnf
-            if other == ebnf:
-                raise
-            return library.compile(other)
-
-    def _land(
-        self,
-        key: str,
-        flight: Future[tuple[Any, int]],
-        result: tuple[Any, int] | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        with self._lock:
-            self._flights.pop(key, None)
-            if result is not None:
-                self._cache.put(key, *result)
-            elif isinstance(error, TooSlow):
-                now = time.monotonic()
-                self._slow = {key: end for key, end in self._slow.items() if end > now}
-                self._slow[key] = now + SLOW_SECONDS
-        if result is not None:
-            flight.set_result(result)
-        else:
-            flight.set_exception(error or EngineFailure("a compile gave nothing"))
-
 
 def _open_library(vocabulary: GrammarVocabulary) -> Library:
     from ninfer_grammar_xgrammar.library import Library
@@ -266,19 +152,7 @@ def _field(parts: Any) -> str | None:
     return next((found for found in map(_field, inner) if found is not None), None)
 
 
-def _refuse_slow(part: dict[str, Any]) -> NoReturn:
-    refuse(part, "unsupported", "takes too long to enforce token by token; simplify it")
-
-
-def _asked_for(part: dict[str, Any]) -> bool:
-    """Whether a schema, an expression or a grammar of the request stands in ``part``."""
-    items = [*part.get("items", ()), *([part["item"]] if "item" in part else ())]
-    own = part["kind"] in ("text", "seq", "alt", "optional", "loop", "json_object")
-    loose = part["kind"] == "members" and part["enforce"] is False
-    return not (own or loose) or any(map(_asked_for, items))
-
-
-def _stage(stage: dict[str, Any], compiled: dict[str, tuple[Any, int]]) -> Stage:
+def _stage(stage: dict[str, Any], compiled: dict[str, Compiled]) -> Stage:
     name = stage["part"]
     return Stage(
         None if name is None else compiled[name][0],

@@ -32,11 +32,13 @@ class Library:
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=threads, cache_enabled=False)
 
     def compile(self, ebnf: str) -> Any:
-        """Releases the interpreter lock while it works. Raises TooSlow."""
-        compiled = self._compiler.compile_grammar(xgrammar.Grammar.from_ebnf(ebnf))
+        """Releases the interpreter lock while it works, for as long as that takes."""
+        return self._compiler.compile_grammar(xgrammar.Grammar.from_ebnf(ebnf))
+
+    def probe(self, compiled: Any, mask_seconds: float | None = None) -> None:
+        """Raises TooSlow; see :func:`ninfer_grammar_xgrammar.pace.probe`."""
         words = -(-len(self._vocabulary.token_bytes) // 32)
-        probe(lambda: self.open(compiled), words, sorted(self._vocabulary.ends))
-        return compiled
+        probe(lambda: self.open(compiled), words, sorted(self._vocabulary.ends), mask_seconds)
 
     def open(self, compiled: Any) -> LibraryMatcher:
         return LibraryMatcher(xgrammar.GrammarMatcher(compiled))

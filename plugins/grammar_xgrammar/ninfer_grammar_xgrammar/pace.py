@@ -47,21 +47,28 @@ class Pace:
         self._spent += time.thread_time() - self._started
 
 
-def probe(open_matcher: Callable[[], Any], words: int, ends: Sequence[int] = ()) -> None:
+def probe(
+    open_matcher: Callable[[], Any],
+    words: int,
+    ends: Sequence[int] = (),
+    mask_seconds: float | None = None,
+) -> None:
     """Walk along allowed tokens at random, the same ones every time. Raises TooSlow.
 
-    ``words`` is the size of a mask, u32; ``ends`` are tokens that end the text. Not for a thread
-    that others wait for.
+    ``words`` is the size of a mask, u32; ``ends`` are tokens that end the text; ``mask_seconds``
+    is what a mask may take, :data:`MASK_SECONDS` if left out. Not for a thread that others wait
+    for.
     """
+    most = MASK_SECONDS if mask_seconds is None else mask_seconds
     rng, mask, slow = random.Random(0), np.zeros(words, dtype=np.uint32), 0
     for _ in range(_WALKS):
         matcher = open_matcher()
         for _ in range(_STEPS):
             started = time.thread_time()
             matcher.fill(mask)
-            slow += time.thread_time() - started > MASK_SECONDS
+            slow += time.thread_time() - started > most
             if slow == _SLOW_STEPS:
-                raise TooSlow(f"a mask takes more than {MASK_SECONDS:g} s")
+                raise TooSlow(f"a mask takes more than {most:g} s")
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             bits[list(ends)] = 0
             allowed = np.flatnonzero(bits)
