@@ -8,9 +8,9 @@ from typing import Any
 
 Prepare = Callable[[Callable[[], None]], None]
 """Calls a rehearsal, which calls ops for no result, and makes ready whatever those ops would set up
-at a first call. What they do not write meanwhile reads as zeros, never as what the memory held
-before: a rehearsal may index by it. No value may decide what it calls, and none is used afterwards.
-A failure is logged; the first call sets up what is missing."""
+at a first call. What they do not write meanwhile has any value, but integers that they give read as
+zeros: a rehearsal may index by them. No value may decide what it calls, and none is used
+afterwards. A failure is logged; the first call sets up what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

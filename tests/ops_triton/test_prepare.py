@@ -6,16 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from harness import Operands
-from torch.overrides import TorchFunctionMode
 
 pytest.importorskip("triton")
 
 from ninfer_ops_triton import launch
+from ninfer_ops_triton.integers import integers
 from ninfer_ops_triton.prepare import foresee, prepare
 
 
@@ -47,28 +46,20 @@ def test_launches_are_foreseen_once_and_keep_no_memory() -> None:
     assert launch.observers == []
 
 
-class Used(TorchFunctionMode):
-    """Memory was somebody's before."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        return made.fill_(77) if "empty" in getattr(func, "__name__", "") else made
-
-
-def test_what_no_kernel_wrote_reads_as_zeros() -> None:
-    """Torch code of a rehearsal may index by it; nobody's memory is cleared outside of one."""
+def test_integers_that_no_kernel_wrote_read_as_zeros(monkeypatch) -> None:
+    """In a rehearsal, where torch code may index by them; elsewhere nobody's memory is cleared."""
+    monkeypatch.setattr(torch, "empty", lambda shape, **kind: torch.full(shape, 77, **kind))
     made: list[torch.Tensor] = []
 
     def rehearsal() -> None:
-        made.append(torch.empty((2, 3), dtype=torch.int64))
-        made.append(torch.empty_like(made[0], dtype=torch.bfloat16))
-        made.append(made[0].new_empty((4,)))
-        made.append(torch.empty_strided((2, 2), (4, 1)))
+        made.append(integers(2, 3, dtype=torch.int64, device=torch.device("cpu")))
 
-    with Used():
-        foresee(rehearsal)
-        rehearsal()
-    assert [int(tensor.count_nonzero()) for tensor in made] == [0, 0, 0, 0, 6, 6, 4, 4]
+    rehearsal()
+    foresee(rehearsal)
+    with pytest.raises(ZeroDivisionError):
+        foresee(lambda: 1 // 0)
+    rehearsal()
+    assert [int(tensor.sum()) for tensor in made] == [6 * 77, 0, 6 * 77]
 
 
 def test_the_interpreter_prepares_nothing() -> None:

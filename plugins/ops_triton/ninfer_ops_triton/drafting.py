@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import Candidates
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.integers import integers
 from ninfer_ops_triton.kernels import drafting
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
 
@@ -62,7 +63,7 @@ def draft_candidates(logits: Tensor, count: int, addressable: int) -> Candidates
         )
     blocks, device, room = cdiv(addressable, LOGITS), logits.device, _room(count)
     best = torch.empty((rows, blocks, room), dtype=torch.int64, device=device)
-    ids = torch.empty((rows, count), dtype=torch.int32, device=device)
+    ids = integers(rows, count, dtype=torch.int32, device=device)
     values = torch.empty((rows, count), dtype=torch.float32, device=device)
     launch(
         drafting.candidate_blocks, (rows, blocks),
@@ -101,7 +102,7 @@ def draft_walk(
             )
     steps, device, room = rows // sequences, hidden.device, _room(count)
     following = torch.empty((rows, room), dtype=torch.int32, device=device)
-    drafts = torch.empty((sequences, steps), dtype=torch.int32, device=device)
+    drafts = integers(sequences, steps, dtype=torch.int32, device=device)
     launch(
         drafting.pair_scores, (rows,),
         candidates.ids, candidates.values, hidden, hidden.stride(0), anchors,

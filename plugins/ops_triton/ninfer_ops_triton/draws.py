@@ -21,6 +21,7 @@ from ninfer_core.ops.contracts.values import (
     TokenMasks,
 )
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.integers import integers
 from ninfer_ops_triton.kernels import argmax, cut, draw, process
 from ninfer_ops_triton.launch import cdiv, launch, multiprocessors
 
@@ -271,7 +272,7 @@ def entries_of(logits: Tensor, sequences: int) -> Tensor:
 def empty_drawn(logits: Tensor) -> Drawn:
     rows, device = logits.shape[0], logits.device
     return Drawn(
-        torch.empty(rows, dtype=torch.int32, device=device),
+        integers(rows, dtype=torch.int32, device=device),
         torch.empty(rows, dtype=torch.bool, device=device),
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import PAGE_TOKENS, KvCache, PagedRows
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.integers import integers
 from ninfer_ops_triton.kernels import kv_store
 from ninfer_ops_triton.launch import cdiv, launch
 
@@ -129,7 +130,7 @@ def place_rows(
             f"positions are {list(positions.shape)} with strides {positions.stride()}; they must "
             f"be [3, {count}], rows dense"
         )
-    slots = torch.empty((count,), dtype=torch.int64, device=positions.device)
+    slots = integers(count, dtype=torch.int64, device=positions.device)
     cos = torch.empty((count, half), dtype=torch.float32, device=positions.device)
     sin = torch.empty_like(cos)
     launch(
@@ -149,7 +150,7 @@ def _pad(half: int) -> int:
 
 def kv_slots(rows: PagedRows) -> Tensor:
     count = rows.starts.shape[0] * rows.width
-    slots = torch.empty((count,), dtype=torch.int64, device=rows.starts.device)
+    slots = integers(count, dtype=torch.int64, device=rows.starts.device)
     launch(
         kv_store.token_slots,
         (cdiv(count, 256),),

@@ -17,14 +17,11 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from ninfer_ops_triton import launch
+from ninfer_ops_triton.integers import zeros
 
 WORKERS = 8
-UNWRITTEN = frozenset((torch.empty, torch.empty_like, torch.Tensor.new_empty, torch.empty_strided))
-"""What takes memory and leaves it as it is."""
-
 _log = logging.getLogger("ninfer.ops_triton")
 
 
@@ -47,18 +44,6 @@ class Foreseen:
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     options: dict[str, Any]
-
-
-class Zeroed(TorchFunctionMode):
-    """Inside, memory that is taken for what a kernel leaves reads as zeros: torch's own code runs
-    in a rehearsal too, and where it indexes by tokens that no kernel wrote, what the memory held
-    before would cost the process its device."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        made = func(*args, **(kwargs or {}))
-        return made.zero_() if func in UNWRITTEN else made
 
 
 def prepare(rehearsal: Callable[[], None]) -> None:
@@ -96,7 +81,7 @@ def foresee(rehearsal: Callable[[], None]) -> list[Foreseen]:
 
     launch.observers.append(observe)
     try:
-        with launch.dry_run(), Zeroed():
+        with launch.dry_run(), zeros():
             rehearsal()
     finally:
         launch.observers.remove(observe)

@@ -19,6 +19,7 @@ from ninfer_core.ops.contracts.verifying import (
     VerifyAnswer,
 )
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton.integers import integers
 from ninfer_ops_triton.kernels import verifying
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
 
@@ -32,7 +33,7 @@ def resolve_rows(given: GivenRows, kept: Tensor, tokens: Tensor) -> ResolvedRows
     _check_kept(kept, width - 1)
 
     def made(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=kept.device)
+        return integers(*shape, dtype=dtype, device=kept.device)
 
     own = ResolvedRows(
         ids=made(rows),
@@ -111,9 +112,9 @@ def resolve_folds(
     count, device = rows.lanes.shape[0], kept.device
     _check_kept(kept, 0)
     own = Folds(
-        torch.empty((count,), dtype=torch.int64, device=device),
-        torch.empty((count,), dtype=torch.int64, device=device),
-        torch.empty((count,), dtype=torch.int32, device=device),
+        integers(count, dtype=torch.int64, device=device),
+        integers(count, dtype=torch.int64, device=device),
+        integers(count, dtype=torch.int32, device=device),
     )
     moved = hidden is not None and pool is not None
     source, target = (hidden, pool) if hidden is not None and pool is not None else (kept, kept)
