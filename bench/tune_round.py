@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ninfer_ops_triton import asking, launch, tiles
+from ninfer_ops_triton import launch, tiles
 from ninfer_ops_triton.prepare import prepare
 from ninfer_ops_triton.tiles import Tile
 
@@ -66,7 +66,6 @@ class Variant:
     name: str
     change: Change = lambda tile, product: tile
     dependent: bool = True
-    asked: int = asking.BYTES
     shared_memory: int = launch.SHARED_MEMORY
     table: Path | None = None
 
@@ -82,17 +81,28 @@ def begun_early(**changes: Any) -> Change:
 
 def early_behind_products(tile: Tile, product: Product) -> Tile:
     """Begun early but behind mixers, whose programs take some multiprocessors alone."""
-    return replace(tile, dependent=not product.behind_a_mixer)
+    return replace(tile, dependent=not product.behind_a_mixer, ahead=0)
+
+
+def late_behind_products(tile: Tile, product: Product) -> Tile:
+    return replace(tile, dependent=product.behind_a_mixer, ahead=0)
+
+
+def normed_let_go(tile: Tile, product: Product) -> Tile:
+    """What follows normed products are mixers, whose first loads need nothing of them."""
+    return replace(tile, hold=product.fusion != "norm")
 
 
 VARIANTS = [
     Variant("as it is"),
     Variant("no dependent launch", dependent=False),
-    *(Variant(f"mixers ask for {mebi} MiB", asked=mebi * MEBI) for mebi in (0, 8, 24, 32)),
+    Variant("all but normed held", normed_let_go),
     Variant("all begun early", begun_early()),
-    Variant("begun early behind products", early_behind_products),
+    Variant("all begun early, nothing ahead", begun_early(ahead=0)),
+    Variant("begun early behind products, nothing ahead", early_behind_products),
     Variant("all begun early, first weights early", begun_early(early=True)),
     Variant("all begun early, 4 steps ahead", begun_early(ahead=4)),
+    Variant("products late but behind mixers", late_behind_products),
     Variant("no product begun early", lambda tile, product: replace(tile, dependent=False)),
     Variant("held from 20 MiB", holding(20 * MEBI)),
     Variant("nothing asked ahead", lambda tile, product: replace(tile, ahead=0)),
@@ -104,16 +114,15 @@ VARIANTS = [
 @contextmanager
 def applied(variant: Variant) -> Iterator[None]:
     """Launches as the variant has them; puts everything back."""
-    held, supports, shared, table, asked = (
-        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table,
-        asking.BYTES,
+    held, supports, shared, table = (
+        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table
     )  # fmt: skip
 
     def changed(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
         product = Product(fusion, kind, rows, columns)
         return variant.change(held(tile, fusion, kind, rows, columns), product)
 
-    tiles.held, asking.BYTES = changed, variant.asked
+    tiles.held = changed
     if not variant.dependent:
         launch.supports_dependent_launch = lambda: False
     launch.SHARED_MEMORY = variant.shared_memory
@@ -125,7 +134,7 @@ def applied(variant: Variant) -> Iterator[None]:
         yield
     finally:
         tiles.held, launch.supports_dependent_launch = held, supports
-        launch.SHARED_MEMORY, tiles._table, asking.BYTES = shared, table, asked
+        launch.SHARED_MEMORY, tiles._table = shared, table
         _forget()
 
 

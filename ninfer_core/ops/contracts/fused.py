@@ -98,9 +98,9 @@ class GdnMixStep(Protocol):
         except that no target is a slot that the call reads, not even its own sequence's: heads
         that share queries and keys read the same history independently of each other.
 
-        ``settled`` promises that ``slots`` and the state in them were complete before the call of
-        EmbedStream that began this forward pass, so that a backend may fetch them while the kernels
-        in between still run.
+        ``settled`` promises that ``slots`` and the history and state in them were complete before
+        the call of EmbedStream that began this forward pass, so that a backend may fetch them while
+        the kernels in between still run.
         """
         ...
 
@@ -156,12 +156,14 @@ class AttentionMixDecode(Protocol):
         cache: KvCache,
         rows: PagedRows,
         slots: Tensor,
+        settled: bool = False,
     ) -> Tensor:
         """Gated attention of a few rows per sequence between its two projections.
 
         stacked x[B * W, nh * 2D + 2 kv * D]: per query head its query and its gate, then keys, then
         values. QkNormRopeStore, paged decode attention with scale ``D^-0.5``, sigmoid gate.
-        cos, sin f32[B * W, R/2]; slots i64[B * W] from KvSlots. Returns x[B * W, nh * D].
+        cos, sin f32[B * W, R/2]; slots i64[B * W] from KvSlots. ``settled`` promises
+        of ``rows`` what :class:`GdnMixStep` says. Returns x[B * W, nh * D].
 
         *Effect*: the rows' keys and values at ``slots``.
         """

@@ -93,11 +93,7 @@ class PagedRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdnMixer:
     """A gated delta net without its projections: ``conv`` f32[4, C], ``decay_rate`` and
-    ``dt_bias`` f32[nv], ``norm_scale`` f32[dv] as stored, and the sizes.
-
-    ``following`` are weights that the model reads right after the mixer, in order: an op that
-    leaves memory idle may ask for them ahead. They change no result.
-    """
+    ``dt_bias`` f32[nv], ``norm_scale`` f32[dv] as stored, and the sizes."""
 
     conv: Tensor
     decay_rate: Tensor
@@ -108,7 +104,6 @@ class GdnMixer:
     key_size: int
     value_heads: int
     value_size: int
-    following: tuple[WeightMatrix, ...] = ()
 
     @property
     def channels(self) -> int:
@@ -118,8 +113,7 @@ class GdnMixer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMixer:
-    """Gated attention without its projections: ``q_scale`` and ``k_scale`` f32[D], sizes, and
-    ``following`` as in :class:`GdnMixer`."""
+    """Gated attention without its projections: ``q_scale`` and ``k_scale`` f32[D], and sizes."""
 
     q_scale: Tensor
     k_scale: Tensor
@@ -127,7 +121,6 @@ class AttentionMixer:
     heads: int
     kv_heads: int
     head_size: int
-    following: tuple[WeightMatrix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

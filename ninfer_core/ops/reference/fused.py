@@ -114,6 +114,7 @@ def attention_mix_decode(
     cache: KvCache,
     rows: PagedRows,
     slots: Tensor,
+    settled: bool = False,
 ) -> Tensor:
     heads, kv, size, count = mixer.heads, mixer.kv_heads, mixer.head_size, stacked.shape[0]
     q_gate, k, v = stacked.split_with_sizes([heads * 2 * size, kv * size, kv * size], dim=1)

@@ -12,22 +12,15 @@ program takes more of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ninfer_core.ops.contracts.values import (
-    PAGE_TOKENS,
-    AttentionMixer,
-    KvCache,
-    PagedRows,
-    WeightMatrix,
-)
+from ninfer_core.ops.contracts.values import PAGE_TOKENS, AttentionMixer, KvCache, PagedRows
 from ninfer_core.ops.errors import OpError
-from ninfer_ops_triton.asking import asked, programs
 from ninfer_ops_triton.kernels import attention_decode
 from ninfer_ops_triton.kv import Pools, group_of, pools_of
 from ninfer_ops_triton.launch import capability, cdiv, launch, multiprocessors, next_power_of_2
@@ -98,6 +91,7 @@ def attention_mix_decode(
     cache: KvCache,
     rows: PagedRows,
     slots: Tensor,
+    settled: bool = False,
 ) -> Tensor:
     pools = pools_of(cache)
     heads, size = mixer.heads, mixer.head_size
@@ -115,7 +109,7 @@ def attention_mix_decode(
     fused = mixer.q_scale, mixer.k_scale, cos, sin, slots
     out = _attend(
         stacked, pools, rows, size**-0.5, heads, fused=fused, eps=mixer.eps,
-        rotary=2 * cos.shape[1], following=mixer.following,
+        rotary=2 * cos.shape[1], settled=settled,
     )  # fmt: skip
     return out.view(-1, heads * size)
 
@@ -166,10 +160,9 @@ def _attend(
     eps: float = 0.0,
     rotary: int = 2,
     seen: _Pattern = _DECODE,
-    following: Sequence[WeightMatrix] = (),
+    settled: bool = False,
 ) -> Tensor:
-    """Both kernels; ``fused`` holds q_scale, k_scale, cos, sin and slots, ``following``
-    what is read next."""
+    """Both kernels; ``fused`` holds q_scale, k_scale, cos, sin and slots."""
     size, count = pools.head_size, x.shape[0]
     sequences, width = rows.starts.shape[0], rows.width
     if count != sequences * width:
@@ -187,19 +180,17 @@ def _attend(
         "SPLIT": SPLIT, "FULL_BITS": FULL_BITS, "FIRST": rows.first, "CAUSAL": seen.causal,
         "WINDOW": seen.window, "WINDOW_TIER": seen.tier(width) if seen.window else 0,
     }  # fmt: skip
-    warps = 4 if seen.tile < 64 else 8
-    ahead = asked(following, out)
-    asking = cdiv(programs(ahead, warps), lanes * tiles * pools.heads)
     launch(
         attention_decode.attend_split,
-        (lanes * tiles, pools.heads, sequences + asking),
+        (lanes * tiles, pools.heads, sequences),
         x, *pools.tensors, *extras,
         rows.block_tables, rows.table_rows, rows.starts, rows.live, acc, top, total,
         eps, scale * LOG2E, width, tiles, lanes, splits, x.stride(0),
-        rows.block_tables.stride(0), sequences, *ahead,
-        warps=warps, stages=stages, dependent=True, WARPS=warps,
+        rows.block_tables.stride(0),
+        warps=4 if seen.tile < 64 else 8, stages=stages, dependent=True,
         HEADS=heads, KV=pools.heads, D=size, R=rotary, BLOCK_M=seen.tile, BLOCK_N=BLOCK,
-        FORMAT=pools.format, FUSED=fused is not None, STAGES=stages, **pattern,
+        FORMAT=pools.format, FUSED=fused is not None, STAGES=stages, SETTLED=settled,
+        **pattern,
     )  # fmt: skip
     launch(
         attention_decode.combine_partials,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ninfer_core.ops.contracts.values import GdnMixer, GdnRecords
 from ninfer_core.ops.errors import OpError
-from ninfer_ops_triton.asking import asked, programs
 from ninfer_ops_triton.kernels import conv
 from ninfer_ops_triton.kernels import gdn_mix as mix
 from ninfer_ops_triton.kernels import gdn_step as steps
@@ -162,14 +161,12 @@ def gdn_mix_step(
     sizes = state_sizes(state, mixer.key_heads)
     rows, heads, dv = stacked.shape[0], sizes["NV"], sizes["DV"]
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
-    ahead = asked(mixer.following, out)
     launch(
-        mix.mix_kernel, (rows * heads + programs(ahead, _STATE_WARPS),),
+        mix.mix_kernel, (rows * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots, targets, out,
-        rows * heads, *ahead,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
-        EARLY_STATE=settled, WARPS=_STATE_WARPS, **sizes,
+        EARLY_STATE=settled, **sizes,
     )  # fmt: skip
     return out
 
@@ -192,15 +189,13 @@ def gdn_mix_verify(
             f"{records.inputs.shape[1]} of each"
         )
     out = torch.empty((rows, heads * dv), dtype=stacked.dtype, device=stacked.device)
-    ahead = asked(mixer.following, out)
     launch(
-        mix.mix_verify_kernel, (sequences * heads + programs(ahead, _STATE_WARPS),),
+        mix.mix_verify_kernel, (sequences * heads,),
         stacked, stacked.stride(0), mixer.conv, mixer.decay_rate, mixer.dt_bias, mixer.norm_scale,
         mixer.eps, history, history.stride(0), state, state.stride(0), slots,
         records.inputs, records.inputs.stride(0), *_recorded(records), out, width,
-        sequences * heads, *ahead,
         warps=_STATE_WARPS, maxnreg=_STATE_REGISTERS, dependent=True,
-        EARLY_STATE=settled, WARPS=_STATE_WARPS, **sizes,
+        EARLY_STATE=settled, **sizes,
     )  # fmt: skip
     return out
 
@@ -226,7 +221,7 @@ def gdn_fold_layers(
     )  # fmt: skip
 
 
-def state_sizes(state: Tensor, key_heads: int) -> dict[str, int]:
+def state_sizes(state: Tensor, key_heads: int) -> dict[str, Any]:
     """The sizes that kernels are compiled for, from state f32[S, nv, dk, dv].
 
     Raises :class:`OpError` where dk or dv is no power of two, or nv no multiple of nk.

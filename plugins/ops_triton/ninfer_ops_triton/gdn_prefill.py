@@ -45,7 +45,7 @@ def _prepare(
     beta: Tensor,
     matrices: Tensor,
     vectors: Tensor,
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
 ) -> None:
     tokens = qkv.shape[0]
     launch(
@@ -63,7 +63,7 @@ def _scan(
     matrices: Tensor,
     vectors: Tensor,
     out: Tensor,
-    sizes: dict[str, int],
+    sizes: dict[str, Any],
 ) -> None:
     columns = min(_COLUMNS, sizes["DV"])
     launch(

@@ -56,17 +56,19 @@ def launch(
     warps: int = 4,
     stages: int = 2,
     dependent: bool = False,
+    releasing: bool = False,
     **constants: Any,
 ) -> None:
     """Enqueue ``kernel`` on torch's current stream.
 
     ``dependent`` asks for programmatic dependent launch: the kernel may start while its
     predecessor runs, and waits for it by ``lib.await_inputs(PDL)`` before it touches what
-    that one wrote. The kernel takes ``INTERPRET`` and ``PDL`` as its last constants.
+    that one wrote. ``releasing`` lets a kernel that starts late release its own dependents early.
+    The kernel takes ``INTERPRET`` and ``PDL`` as its last constants.
     """
-    pdl = dependent and supports_dependent_launch()
+    pdl = (dependent or releasing) and supports_dependent_launch()
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages}
-    if pdl:
+    if pdl and dependent:
         options["launch_pdl"] = True
     for observe in observers:
         observe(kernel, grid, args, {**constants, **options, "INTERPRET": INTERPRET, "PDL": pdl})
@@ -77,7 +79,10 @@ def launch(
         kernel[grid](*args, **constants, **options)
         return
     device = torch.cuda.current_device()
-    key = (device, kernel.fn, warps, stages, *constants.values(), *map(specialisation, args))
+    key = (
+        device, kernel.fn, warps, stages, pdl and dependent, *constants.values(),
+        *map(specialisation, args),
+    )  # fmt: skip
     ready = _ready.get(key)
     if ready is None:
         _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ninfer_ops_triton.kernels.asking import ask_for
 from ninfer_ops_triton.kernels.kv_store import (
     decode,
     encode,
@@ -79,24 +78,18 @@ def spoilt_tokens(values, scales, FORMAT: tl.constexpr):
     return spoilt > 0
 
 
-@triton.jit(
-    do_not_specialize=[
-        "width", "tiles", "lanes", "max_splits", "sequences", "next_size", "second_size",
-    ]
-)  # fmt: skip
+@triton.jit(do_not_specialize=["width", "tiles", "lanes", "max_splits"])
 def attend_split(
     x, keys, values, key_scales, value_scales, q_scale, k_scale, cos, sin, slots,
     block_tables, table_rows, starts, live, partial_acc, partial_top, partial_total,
     eps, factor, width, tiles, lanes, max_splits, x_row, table_stride,
-    sequences, next_codes, next_size, second_codes, second_size,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, FULL_BITS: tl.constexpr,
     FIRST: tl.constexpr, FORMAT: tl.constexpr, FUSED: tl.constexpr, STAGES: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr, WARPS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr, SETTLED: tl.constexpr,
     INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (lane and tile, key/value head, sequence); those of sequences past the last ask for
-    the weights that are read next. A tile is as many rows as fit with all
+    """Program (lane and tile, key/value head, sequence). A tile is as many rows as fit with all
     query heads of the group into BLOCK_M; a lane takes every ``lanes``-th split.
 
     FUSED: ``x`` is the stacked projection; queries are normed and rotated here. So are the keys of
@@ -107,21 +100,19 @@ def attend_split(
     see them. So values from the first such token on are taken as 0, and rows that do see it are
     given NaN as their sum.
     """
-    release_dependents(PDL)
-    if PDL:  # noqa: SIM102 - one condition would be computed
-        if tl.program_id(2) >= sequences:
-            plane = (tl.program_id(2) - sequences) * KV + tl.program_id(1)
-            place = plane * tl.num_programs(0) + tl.program_id(0)
-            ask_for(next_codes, next_size, second_codes, second_size, place, WARPS)
-            return
-    await_inputs(PDL)
     GROUP: tl.constexpr = HEADS // KV
     ROWS: tl.constexpr = BLOCK_M // GROUP
     NEW: tl.constexpr = 16
     tile, lane = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     head, b = tl.program_id(1), tl.program_id(2)
+    if not SETTLED:
+        await_inputs(PDL)
     begin, alive = tl.load(starts + b), tl.load(live + b)
     table_row = tl.load(table_rows + b).to(tl.int64)
+    if SETTLED:
+        await_inputs(PDL)
+    # Not before: so kernels behind the next one know that those before this one are done.
+    release_dependents(PDL)
     first_row = tile * ROWS
     end_row = tl.minimum(first_row + ROWS, alive)
     if first_row >= end_row:
@@ -165,6 +156,10 @@ def attend_split(
             origin += nearest // span
         for split in tl.range(origin, tl.cdiv(furthest, span), lanes, num_stages=1):
             until = tl.minimum(furthest, (split + 1) * span)
+            first, last = split * span // BLOCK_N, tl.cdiv(until, BLOCK_N)
+            if WINDOW > 0:
+                first = tl.maximum(first, nearest // BLOCK_N)
+            page = tl.load(table + first * BLOCK_N // 64)
 
             clean = until
             for new in tl.range(tl.maximum(split * span, begin), until, NEW, num_stages=1):
@@ -182,8 +177,8 @@ def attend_split(
                     v, vs = encode(v, NEW, D, FORMAT, values.dtype.element_ty, INTERPRET)
                     store_tokens(values, value_scales, v, vs, slot, slot >= 0, head, KV, D, FORMAT)
                 else:
-                    page = tl.load(table + tokens // 64, mask=fresh, other=0).to(tl.int64)
-                    places = page * 64 + tokens % 64
+                    own = tl.load(table + tokens // 64, mask=fresh, other=0).to(tl.int64)
+                    places = own * 64 + tokens % 64
                     v, vs = load_tokens(values, value_scales, places, fresh, head, KV, D, FORMAT)
                 spoilt = tl.min(
                     tl.where(fresh & spoilt_tokens(v, vs, FORMAT), tokens, until), axis=0
@@ -195,11 +190,6 @@ def attend_split(
             top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
             total = tl.zeros((BLOCK_M,), tl.float32)
             acc = tl.zeros((BLOCK_M, D), tl.float32)
-            first, last = split * span // BLOCK_N, tl.cdiv(until, BLOCK_N)
-            page = tl.load(table + split * span // 64)
-            if WINDOW > 0:
-                first = tl.maximum(first, nearest // BLOCK_N)
-                page = tl.load(table + first * BLOCK_N // 64)
             for block in tl.range(first, last, num_stages=STAGES):
                 following = tl.load(table + tl.minimum(block + 1, last - 1) * BLOCK_N // 64)
                 tokens = block * BLOCK_N + offsets
@@ -243,24 +233,25 @@ def combine_partials(
 ):  # fmt: skip
     """Program (row and head, part of D): join the splits, multiply by the gate's sigmoid."""
     release_dependents(PDL)
-    await_inputs(PDL)
     part = tl.program_id(0).to(tl.int64)
     row, h = part // HEADS, part % HEADS
     b, w = row // width, row % width
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     place = out + part * D + d
-    if w >= tl.load(live + b):
+    # What was there before attend_split began: that one releases no kernel until it is.
+    begin, alive = tl.load(starts + b), tl.load(live + b)
+    if GATED:
+        gate = wide(tl.load(x + row * x_row + h * (2 * D) + D + d))
+    await_inputs(PDL)
+    if w >= alive:
         tl.store(place, tl.zeros((BLOCK_D,), out.dtype.element_ty))
         return
-    if CAUSAL:
-        length = (tl.load(starts + b) + w + 1).to(tl.int32)
-    else:
-        length = tl.load(starts + b) + tl.load(live + b)
+    length = (begin + w + 1).to(tl.int32) if CAUSAL else begin + alive
     span = SPLIT << tier_within(length, FULL_BITS, WINDOW, WINDOW_TIER)
     s = tl.arange(0, SPLITS)
     splits = tl.cdiv(length, span)
     if WINDOW > 0:
-        splits -= first_seen((tl.load(starts + b) + w).to(tl.int32), FIRST, WINDOW) // span
+        splits -= first_seen((begin + w).to(tl.int32), FIRST, WINDOW) // span
     made = s < splits
     tops = tl.load(partial_top + part * max_splits + s, mask=made, other=float("-inf"))
     totals = tl.load(partial_total + part * max_splits + s, mask=made, other=0.0)
@@ -269,6 +260,5 @@ def combine_partials(
     weights = tl.where(made, tl.exp2(tops - tl.max(tops, axis=0)), 0.0)
     result = tl.sum(parts * weights[:, None], axis=0) / tl.sum(totals * weights, axis=0)
     if GATED:
-        gate = wide(tl.load(x + row * x_row + h * (2 * D) + D + d))
         result = result / (1.0 + tl.exp2(-gate * LOG2E))
     tl.store(place, narrow(result, out.dtype.element_ty, INTERPRET))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ninfer_ops_triton.kernels.asking import ask_for
 from ninfer_ops_triton.kernels.conv import (
     convolve,
     load_history,
@@ -64,21 +63,26 @@ def head_weights(conv, rate, bias, norm_scale, head, pair, values, COUNT: tl.con
 
 @triton.jit
 def head_memory(
-    state, state_stride, slots, sequence, head, DK: tl.constexpr, DV: tl.constexpr,
-    EARLY_STATE: tl.constexpr, PDL: tl.constexpr,
+    history, history_stride, state, state_stride, slots, sequence, head, pair, values,
+    COUNT: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, EARLY_STATE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """A sequence's slot and the head's state there; waits for earlier kernels, with EARLY_STATE
-    behind these loads."""
-    tile = head * DK * DV + state_tile(DK, DV)
-    if EARLY_STATE:
-        slot = tl.load(slots + sequence)
-        S = tl.load(state + slot * state_stride + tile)
-    await_inputs(PDL)
+    """A sequence's slot, the head's state there and the history of its channels; waits for earlier
+    kernels, with EARLY_STATE behind these loads. Then dependents may come: not before, or those of
+    products would take room from the kernel before this one."""
     if not EARLY_STATE:
-        slot = tl.load(slots + sequence)
-        S = tl.load(state + slot * state_stride + tile)
+        await_inputs(PDL)
+        release_dependents(PDL)
+    slot = tl.load(slots + sequence)
+    S = tl.load(state + slot * state_stride + head * DK * DV + state_tile(DK, DV))
+    past = history + slot * history_stride
+    p_h0, p_h1, p_h2 = load_history(past, pair, COUNT, None)
+    v_h0, v_h1, v_h2 = load_history(past, values, COUNT, None)
+    if EARLY_STATE:
+        await_inputs(PDL)
+        release_dependents(PDL)
     tl.debug_barrier()  # keeps these loads, which take longest, in front
-    return slot, S
+    return slot, S, p_h0, p_h1, p_h2, v_h0, v_h1, v_h2
 
 
 @triton.jit
@@ -89,43 +93,35 @@ def raw_token(mixed, pair, values, head, NV: tl.constexpr, DV: tl.constexpr, COU
     return tl.load(mixed + pair), tl.load(mixed + values), tl.load(gates), tl.load(gates + NV)
 
 
-@triton.jit(do_not_specialize=["mixing", "next_size", "second_size"])
+@triton.jit
 def mix_kernel(
     stacked, stacked_stride, conv, rate, bias, norm_scale, eps, history, history_stride,
-    state, state_stride, slots, targets, out, mixing, next_codes, next_size, second_codes,
-    second_size,
-    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WARPS: tl.constexpr,
+    state, state_stride, slots, targets, out,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
     EARLY_STATE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * nv = mixing, and those that ask): everything between the projections of one value
-    head of one row.
+    """Grid (B * nv): everything between the projections of one value head of one row.
 
     Programs of one key head each convolve its queries and keys; the first of them writes their
     history. They may read it at any time meanwhile, hence no target is a slot of the call.
     """
-    if PDL:  # noqa: SIM102 - one condition would be computed
-        if tl.program_id(0) >= mixing:
-            release_dependents(PDL)
-            ask_for(next_codes, next_size, second_codes, second_size, tl.program_id(0) - mixing,
-                    WARPS)  # fmt: skip
-            return
     row, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
     COUNT: tl.constexpr = 2 * NK * DK + NV * DV
     pair, values = head_channels(head, NK, NV, DK, DV)
-    release_dependents(PDL)
     p0, p1, p2, p3, v0, v1, v2, v3, scales, head_rate, head_bias = head_weights(
         conv, rate, bias, norm_scale, head, pair, values, COUNT, DV
     )
-    slot, S = head_memory(state, state_stride, slots, row, head, DK, DV, EARLY_STATE, PDL)
-    target = tl.load(targets + row)
+    _, S, p_h0, p_h1, p_h2, v_h0, v_h1, v_h2 = head_memory(
+        history, history_stride, state, state_stride, slots, row, head, pair, values, COUNT, DK,
+        DV, EARLY_STATE, PDL,
+    )  # fmt: skip
     mixed = stacked + row * stacked_stride
-    past, future = history + slot * history_stride, history + target * history_stride
-    p_h0, p_h1, p_h2 = load_history(past, pair, COUNT, None)
-    v_h0, v_h1, v_h2 = load_history(past, values, COUNT, None)
     p_new, v_new, raw_b, raw_a = raw_token(mixed, pair, values, head, NV, DV, COUNT)
     z = wide(tl.load(mixed + COUNT + head * DV + tl.arange(0, DV)))
     qk = mixed_channels(p_h0, p_h1, p_h2, p_new, p0, p1, p2, p3, INTERPRET)
     v = mixed_channels(v_h0, v_h1, v_h2, v_new, v0, v1, v2, v3, INTERPRET)
+    target = tl.load(targets + row)
+    future = history + target * history_stride
     q, k = normalised_pair(qk, DK, INTERPRET)
     keep = tl.exp(log_decay(wide(raw_a), head_rate, head_bias))
     o, _, S = delta_rule(S, q, k, v, keep, sigmoid(wide(raw_b)), INTERPRET)
@@ -137,35 +133,28 @@ def mix_kernel(
     tl.store(out + (row * NV + head) * DV + tl.arange(0, DV), y)
 
 
-@triton.jit(do_not_specialize=["width", "mixing", "next_size", "second_size"])
+@triton.jit(do_not_specialize=["width"])
 def mix_verify_kernel(
     stacked, stacked_stride, conv, rate, bias, norm_scale, eps, history, history_stride,
     state, state_stride, slots, inputs, inputs_stride, keys, keys_stride, updates, updates_stride,
-    keeps, keeps_stride, out, width, mixing, next_codes, next_size, second_codes, second_size,
-    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, WARPS: tl.constexpr,
+    keeps, keeps_stride, out, width,
+    NK: tl.constexpr, NV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
     EARLY_STATE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid as that of :func:`mix_kernel`, over W rows in turn, state and history in registers. What
+    """Grid (B * nv): :func:`mix_kernel` over W rows in turn, state and history in registers. What
     it would have written is recorded. A row is loaded while the one before it is computed."""
-    if PDL:  # noqa: SIM102 - one condition would be computed
-        if tl.program_id(0) >= mixing:
-            release_dependents(PDL)
-            ask_for(next_codes, next_size, second_codes, second_size, tl.program_id(0) - mixing,
-                    WARPS)  # fmt: skip
-            return
     sequence, head = (tl.program_id(0) // NV).to(tl.int64), tl.program_id(0) % NV
     key_head = head // (NV // NK)
     COUNT: tl.constexpr = 2 * NK * DK + NV * DV
     of_key, of_value = tl.arange(0, DK), tl.arange(0, DV)
     pair, values = head_channels(head, NK, NV, DK, DV)
-    release_dependents(PDL)
     p0, p1, p2, p3, v0, v1, v2, v3, scales, head_rate, head_bias = head_weights(
         conv, rate, bias, norm_scale, head, pair, values, COUNT, DV
     )
-    slot, S = head_memory(state, state_stride, slots, sequence, head, DK, DV, EARLY_STATE, PDL)
-    past = history + slot * history_stride
-    p_h0, p_h1, p_h2 = load_history(past, pair, COUNT, None)
-    v_h0, v_h1, v_h2 = load_history(past, values, COUNT, None)
+    slot, S, p_h0, p_h1, p_h2, v_h0, v_h1, v_h2 = head_memory(
+        history, history_stride, state, state_stride, slots, sequence, head, pair, values, COUNT,
+        DK, DV, EARLY_STATE, PDL,
+    )  # fmt: skip
     row = sequence * width
     mixed = stacked + row * stacked_stride
     p_new, v_new, raw_b, raw_a = raw_token(mixed, pair, values, head, NV, DV, COUNT)

@@ -169,7 +169,7 @@ class LentParts:
 
     def attention_layer(self, prefix: str) -> AttentionLayer:
         layer = self._loader.layer(f"{self._component}.{prefix}", full=True)
-        mixer = mixer_of(layer, self._model.config)
+        mixer = mixer_of(layer.mixer, self._model.config)
         assert isinstance(layer.mixer, AttentionParameters)
         assert isinstance(mixer, AttentionMixer)
         return LentLayer(layer, mixer, self.ops)

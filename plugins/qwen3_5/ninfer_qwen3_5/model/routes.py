@@ -103,7 +103,14 @@ class StepRoute:
     def attend(self, stacked_TN: Tensor, mixer: AttentionMixer, cache: KvCache) -> Tensor:
         place = self.place
         return self.ops.attention_mix_decode(
-            stacked_TN, mixer, place.cos, place.sin, cache, place.rows, place.kv_slots
+            stacked_TN,
+            mixer,
+            place.cos,
+            place.sin,
+            cache,
+            place.rows,
+            place.kv_slots,
+            settled=True,
         )
 
     def recur(self, stacked_TN: Tensor, mixer: GdnMixer, state: GdnState) -> Tensor:

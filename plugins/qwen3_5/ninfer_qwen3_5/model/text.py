@@ -13,11 +13,7 @@ from ninfer_core.ops.contracts.values import (
 )
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.config import TextConfig
-from ninfer_qwen3_5.model.parameters import (
-    AttentionParameters,
-    LayerParameters,
-    TextParameters,
-)
+from ninfer_qwen3_5.model.parameters import AttentionParameters, GdnParameters, TextParameters
 from ninfer_qwen3_5.model.placement import Placement
 from ninfer_qwen3_5.model.routes import Route
 from ninfer_qwen3_5.model.state import GdnState, LayerState, ModelState
@@ -40,7 +36,7 @@ class TextModel:
         self.addressable = addressable
         self.parameters = parameters
         self.ops = ops
-        self._mixers = tuple(mixer_of(layer, config) for layer in parameters.layers)
+        self._mixers = tuple(mixer_of(layer.mixer, config) for layer in parameters.layers)
 
     def place(self, rows: PagedRows, positions_3T: Tensor) -> Placement:
         """Rotary tables and cache places of the rows of one call."""
@@ -97,9 +93,10 @@ def _mix(
     return route.recur(stacked_TN, mixer, memory)
 
 
-def mixer_of(layer: LayerParameters, config: TextConfig) -> AttentionMixer | GdnMixer:
+def mixer_of(
+    weights: AttentionParameters | GdnParameters, config: TextConfig
+) -> AttentionMixer | GdnMixer:
     """What the mixer ops of a layer take."""
-    weights, following = layer.mixer, (layer.mixer.output, layer.mlp.inputs)
     if isinstance(weights, AttentionParameters):
         return AttentionMixer(
             q_scale=weights.q_scale,
@@ -108,7 +105,6 @@ def mixer_of(layer: LayerParameters, config: TextConfig) -> AttentionMixer | Gdn
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,
             head_size=config.head_dim,
-            following=following,
         )
     return GdnMixer(
         conv=weights.conv,
@@ -120,5 +116,4 @@ def mixer_of(layer: LayerParameters, config: TextConfig) -> AttentionMixer | Gdn
         key_size=config.linear_key_head_dim,
         value_heads=config.linear_num_value_heads,
         value_size=config.linear_value_head_dim,
-        following=following,
     )
