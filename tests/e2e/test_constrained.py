@@ -17,7 +17,7 @@ from ninfer_core.contract.requests import (
     ToolChoice,
 )
 from ninfer_core.contract.sampling import SamplingParams
-from ninfer_grammar_xgrammar import backend, limits
+from ninfer_grammar_xgrammar import attempts, flights, limits
 
 PERSON = {
     "type": "object",
@@ -47,7 +47,8 @@ NOTE = {"type": "function", "function": {"name": "note", "parameters": {"type": 
 @pytest.fixture(autouse=True)
 def _no_hurry(monkeypatch):
     """A busy machine refuses nothing here: how long a compile takes is judged elsewhere."""
-    monkeypatch.setattr(backend, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(flights, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(attempts, "TRIAL_SECONDS", 120.0)
     monkeypatch.setattr(limits, "WAITING_SECONDS", 120.0)
 
 

@@ -21,7 +21,7 @@ from ninfer_core.contract.requests import (
     ToolChoice,
 )
 from ninfer_core.contract.sampling import SamplingParams
-from ninfer_grammar_xgrammar import backend, limits
+from ninfer_grammar_xgrammar import attempts, flights, limits
 
 MOST = 7
 PERSON = {
@@ -70,7 +70,8 @@ def drafting() -> Iterator[Callable[[int], Engine]]:
 @pytest.fixture(autouse=True)
 def _no_hurry(monkeypatch):
     """A busy machine refuses nothing here: how long a compile takes is judged elsewhere."""
-    monkeypatch.setattr(backend, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(flights, "COMPILE_SECONDS", 120.0)
+    monkeypatch.setattr(attempts, "TRIAL_SECONDS", 120.0)
     monkeypatch.setattr(limits, "WAITING_SECONDS", 120.0)
 
 

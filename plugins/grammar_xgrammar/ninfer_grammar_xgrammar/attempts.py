@@ -23,7 +23,7 @@ COLD_COMPILES = 2
 """At once, and as many trials."""
 TRIAL_SECONDS = 3.0
 """For what a request asks for itself: to compile, in the process for trials, and to give masks."""
-BLAMED_SECONDS = 1.0
+BLAMED_SECONDS = 0.6
 """Of work: a trial that came to less in that time was kept from working."""
 QUICK_SECONDS = 0.25
 """What compiles as fast as that waits for no other compile."""

@@ -189,6 +189,7 @@ class TrialProcess:
             wire.send(self._popen.stdin.fileno(), message, data)
 
     def kill(self) -> None:
+        self.ended = True
         with contextlib.suppress(OSError):
             self._popen.kill()
 

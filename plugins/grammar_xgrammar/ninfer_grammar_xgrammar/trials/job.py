@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ninfer_grammar_xgrammar.pace import TooSlow
 
@@ -29,9 +29,13 @@ class Compiles(Protocol):
     def probe(self, compiled: Any, seconds: float) -> None: ...
 
 
-def run(library: Compiles, ebnf: str, mask_seconds: float, descriptor: int) -> None:
-    """Within the forked process, which this ends. Writes one JSON object to ``descriptor``."""
+def run(
+    library: Compiles, ebnf: str, mask_seconds: float, descriptor: int, parent: int
+) -> NoReturn:
+    """Within the process that ``parent`` forked, which this ends. Writes one JSON object to
+    ``descriptor``."""
     try:
+        _end_with(parent)
         _bound()
         os.write(descriptor, json.dumps(_tried(library, ebnf, mask_seconds)).encode())
     finally:
@@ -53,10 +57,15 @@ def _tried(library: Compiles, ebnf: str, mask_seconds: float) -> dict[str, Any]:
     return {"outcome": "done", "seconds": seconds}
 
 
+def _end_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
+
+
 def _bound() -> None:
     """A crash leaves no file and says nothing to the engine's log: how it ended is reported."""
-    if sys.platform == "linux":  # ends with the process that forked it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)

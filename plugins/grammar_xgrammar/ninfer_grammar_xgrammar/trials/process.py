@@ -13,7 +13,6 @@ import json
 import os
 import selectors
 import signal
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -110,19 +109,20 @@ class Jobs:
     def _begin(self, message: wire.Message, ebnf: str) -> None:
         ours, theirs = os.pipe()
         number, began = message["number"], time.monotonic()
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become(ebnf, message["mask_seconds"], theirs)
+            self._become(ebnf, message["mask_seconds"], theirs, parent)
         os.close(theirs)
         one = self._jobs[number] = Job(number, pid, began, message["seconds"], ours)
         self._selector.register(ours, selectors.EVENT_READ, one)
 
-    def _become(self, ebnf: str, mask_seconds: float, descriptor: int) -> NoReturn:
+    def _become(self, ebnf: str, mask_seconds: float, descriptor: int, parent: int) -> NoReturn:
         """In the forked process, which holds nothing of the connection but its own pipe."""
         try:
             for other in (self._inbox, self._outbox, *(o.descriptor for o in self._jobs.values())):
                 os.close(other)
-            job.run(self._library, ebnf, mask_seconds, descriptor)
+            job.run(self._library, ebnf, mask_seconds, descriptor, parent)
         finally:
             os._exit(1)
 
@@ -155,7 +155,7 @@ def main() -> None:
             return
         gc.collect()
         gc.freeze()  # jobs share these pages
-        wire.send(outbox, {"ready": threading.active_count()})
+        wire.send(outbox, {"ready": True})
         Jobs(library, inbox, outbox).serve()
 
 
