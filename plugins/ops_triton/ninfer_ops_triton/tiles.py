@@ -19,6 +19,9 @@ from ninfer_ops_triton.launch import capability, cdiv, multiprocessors
 BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 """Of a weight, in each format; four bits and a scale of 16 for each group of 64."""
 
+LET_GO_BYTES = 20 << 20
+"""From this size on a product of a normed stream lets its dependents begin with it."""
+
 STEP_BYTES = 160 << 10
 """Of shared memory for the steps that are on their way, where rows are put together."""
 
@@ -105,9 +108,11 @@ def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
 
 
 def held(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
-    """The tile with ``hold`` and ``dependent`` as they pay: every product holds its dependents
-    back; four-bit ones are not begun early, where there is room first."""
-    return replace(tile, hold=True, dependent=kind != "q4")
+    """The tile with ``hold`` and ``dependent`` as they pay. Products hold their dependents back,
+    but for large ones of a normed stream: mixers follow them, whose few programs bring their state
+    meanwhile. Four-bit ones are not begun early, where there is room first."""
+    hold = fusion != "norm" or rows * columns * BYTES[kind] < LET_GO_BYTES
+    return replace(tile, hold=hold, dependent=kind != "q4")
 
 
 def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:
