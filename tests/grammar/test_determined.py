@@ -13,7 +13,7 @@ from ninfer_core.contract.errors import InvalidSchema
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar import automata, parts, regex
 from ninfer_grammar_xgrammar.attempts import MANY_POSITIONS, MANY_STATES
-from ninfer_grammar_xgrammar.backend import open_backend
+from ninfer_grammar_xgrammar.backend import XGrammarCompiler
 from ninfer_grammar_xgrammar.ebnf import to_ebnf
 from ninfer_grammar_xgrammar.nodes import Grammar
 from ninfer_grammar_xgrammar.positions import by_positions
@@ -188,7 +188,7 @@ def test_what_is_too_slow_is_compiled_by_states_or_positions(
     backend, monkeypatch, slow, count, rules
 ):
     """``slow``: how often a trial says so. Of 22 letters the states are four million."""
-    fresh, tried = open_backend(backend._vocabulary), []
+    fresh, tried = XGrammarCompiler(backend._vocabulary, backend._trials), []
     real = fresh._trials.begin
 
     def begin(ebnf, seconds):
@@ -208,7 +208,6 @@ def test_what_is_too_slow_is_compiled_by_states_or_positions(
     else:
         with pytest.raises(InvalidSchema, match="token by token"):
             fresh.compile(wanted)
-    fresh.close()
     assert len(tried) == 2
     assert tried[0].count("::=") == 1
     assert tried[1].count("::=") in rules

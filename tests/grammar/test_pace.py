@@ -9,7 +9,7 @@ import pytest
 
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_grammar_xgrammar import pace
-from ninfer_grammar_xgrammar.backend import open_backend
+from ninfer_grammar_xgrammar.backend import XGrammarCompiler
 from ninfer_grammar_xgrammar.pace import Pace, TooSlow, probe
 from tests.grammar.conftest import WHOLE, source
 
@@ -82,7 +82,7 @@ def test_forks_share_what_they_took(backend, monkeypatch):
 
 
 def test_what_is_too_slow_is_refused_and_remembered(backend, monkeypatch):
-    fresh = open_backend(backend._vocabulary)
+    fresh = XGrammarCompiler(backend._vocabulary, backend._trials)
     tried = []
     real = fresh._trials.begin
     monkeypatch.setattr(fresh._trials, "begin", lambda *told: tried.append(told) or real(*told))
@@ -92,4 +92,3 @@ def test_what_is_too_slow_is_refused_and_remembered(backend, monkeypatch):
             fresh.compile(SOURCE)
         assert (caught.value.code, caught.value.param) == ("unsupported_regex", "it")
     assert len(tried) == 1
-    fresh.close()
