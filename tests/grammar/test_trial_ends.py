@@ -20,6 +20,7 @@ from ninfer_grammar_xgrammar.trials import client
 from tests.grammar._asking import VOCABULARY, Asked, jobs, regex
 from tests.grammar.conftest import WHOLE, source
 from tests.grammar.test_stages import CALL_PART
+from tests.grammar.test_trial_jobs import state
 
 QUICK_START = "tests.grammar._trials_served"
 
@@ -151,5 +152,5 @@ def test_it_ends_with_its_engine(how):
             engine.kill()
         engine.stdin.close()
         assert engine.wait(30) == (-9 if how == "is killed" else 0)
-    while Path(f"/proc/{pid}").exists():
+    while state(pid) != "Z":
         time.sleep(0.005)

@@ -122,11 +122,12 @@ def test_no_job_outlives_it(how):
         one.process.kill()
     assert one.process.wait(30) == (0 if how == "closed" else -9)
     for pid in jobs:
-        while Path(f"/proc/{pid}").exists() and "Z" not in state(pid):
+        while state(pid) != "Z":
             time.sleep(0.005)
 
 
 def state(pid):
+    """``Z`` too where nothing is left."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -32,12 +32,13 @@ class Compiles(Protocol):
 def run(
     library: Compiles, ebnf: str, mask_seconds: float, descriptor: int, parent: int
 ) -> NoReturn:
-    """Within the process that ``parent`` forked, which this ends. Writes one JSON object to
-    ``descriptor``."""
+    """Within the process that ``parent`` forked, which this ends. Writes a line of
+    JSON to ``descriptor``."""
     try:
         _end_with(parent)
         _bound()
-        os.write(descriptor, json.dumps(_tried(library, ebnf, mask_seconds)).encode())
+        found = _tried(library, ebnf, mask_seconds) | {"work": time.process_time()}
+        os.write(descriptor, json.dumps(found).encode() + b"\n")
     finally:
         os._exit(0)
 

@@ -42,18 +42,25 @@ class Job:
             self.ended = why
             os.kill(self.pid, signal.SIGKILL)
 
-    def verdict(self) -> wire.Message:
-        """Waits for the end of the process, of which nothing is open any more."""
+    def verdict(self) -> wire.Message | None:
+        """What it said, once that is all there: its end, which takes a while, is not waited for."""
+        if not self.said.endswith(b"\n"):
+            return None
+        found: wire.Message = json.loads(self.said)
+        return found | {"number": self.number, "elapsed": time.monotonic() - self.began}
+
+    def death(self) -> wire.Message:
+        """Waits for the end of the process, which holds nothing open any more. It is the verdict of
+        one that said nothing."""
         _, status, used = os.wait4(self.pid, 0)
         os.close(self.descriptor)
-        found: wire.Message
-        try:
-            found = json.loads(self.said)
-        except ValueError:
-            code = os.waitstatus_to_exitcode(status)
-            found = {"outcome": self.ended or "died", "why": ending(code)}
-        work, elapsed = used.ru_utime + used.ru_stime, time.monotonic() - self.began
-        return found | {"number": self.number, "work": work, "elapsed": elapsed}
+        return {
+            "number": self.number,
+            "outcome": self.ended or "died",
+            "work": used.ru_utime + used.ru_stime,
+            "elapsed": time.monotonic() - self.began,
+            "why": ending(os.waitstatus_to_exitcode(status)),
+        }
 
 
 class Jobs:
@@ -129,10 +136,15 @@ class Jobs:
     def _hear(self, one: Job) -> None:
         said = os.read(one.descriptor, 1 << 16)
         one.said += said
+        verdict = one.verdict()
         if not said:
             self._selector.unregister(one.descriptor)
             del self._jobs[one.number]
-            wire.send(self._outbox, one.verdict())
+            death = one.death()
+            if verdict is None:
+                wire.send(self._outbox, death)
+        elif verdict is not None:
+            wire.send(self._outbox, verdict)
 
 
 def main() -> None:
@@ -157,6 +169,7 @@ def main() -> None:
         gc.freeze()  # jobs share these pages
         wire.send(outbox, {"ready": True})
         Jobs(library, inbox, outbox).serve()
+    os._exit(0)  # libraries take a while to be taken apart
 
 
 if __name__ == "__main__":
