@@ -50,7 +50,7 @@ PLAIN = {
     ],
     "q4": [
         (64, 256, 4, 4, 4), (32, 256, 4, 4, 4), (64, 512, 8, 8, 3), (32, 512, 8, 8, 3),
-        (32, 512, 8, 4, 3), (128, 256, 4, 4, 3),
+        (32, 512, 8, 4, 3), (128, 256, 4, 4, 3), (64, 256, 4, 4, 7), (32, 256, 4, 4, 7),
     ],
 }  # fmt: skip
 """Rows, columns, groups, warps and stages to try for every weight."""
@@ -91,8 +91,11 @@ class Case:
 
     def candidates(self) -> list[Tile]:
         shapes = PLAIN[self.kind]
-        if self.fusion == "swiglu" and self.kind != "fp8":
+        if self.fusion == "swiglu" and self.kind == "bf16":
             shapes = [shape for shape in shapes if shape[0] <= 32]
+        if self.fusion == "swiglu" and self.kind == "q4":
+            # Rows of both halves are one tile.
+            shapes = [(shape[0] // 2, *shape[1:]) for shape in shapes]
         # Quantised weights are decoded in registers, which their first step would take.
         begin = (2, self.kind == "bf16")
         found = [Tile(r, k, g, 1, warps, stages, *begin) for r, k, g, warps, stages in shapes]

@@ -34,6 +34,9 @@ def test_a_measured_choice_rules_its_shape_alone(monkeypatch):
     with dry_run():
         assert tiles.choose("norm", "bf16", 4096, 1024) == Tile(**entry)
         assert tiles.choose("norm", "fp8", 4096, 1024) == tiles.by_rule("norm", 4096, 1024)
+        # Mixers begin beside a large product of a normed stream, products beside none.
+        large = {name: tiles.choose(name, "bf16", 16_480, 5120) for name in ("norm", "linear")}
+        assert (large["norm"].hold, large["linear"].hold) == (False, True)
     tiles.choose.cache_clear()
 
 

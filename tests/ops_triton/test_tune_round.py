@@ -41,11 +41,14 @@ def test_a_variant_changes_launches_and_leaves_them_as_they_were(tune_round):
     named = {variant.name: variant for variant in tune_round.VARIANTS}
     with tune_round.applied(named["no dependent launch"]):
         assert not launch.supports_dependent_launch()
-    with tune_round.applied(named["all begun early, held from 20 MiB"]):
+    with tune_round.applied(named["held from 20 MiB"]):
         large, small, *_ = state()
-        assert (large.dependent, large.hold, small.hold) == (True, True, False)
-    with tune_round.applied(named["all begun early, all held"]):
-        assert state()[1].hold
+        assert (large.dependent, large.hold, small.hold) == (False, True, False)
+    with tune_round.applied(named["all begun early"]):
+        assert state()[0].dependent
+    with tune_round.applied(named["all but normed held"]):
+        large, small, *_ = state()
+        assert (large.hold, small.hold) == (True, False)
     with tune_round.applied(named["half of the memory shared"]):
         assert launch.SHARED_MEMORY == 50
 
@@ -62,5 +65,5 @@ def test_a_table_of_a_file_is_in_place_of_the_measured_one(tune_round, tmp_path)
 
 
 def test_variants_are_chosen_by_a_part_of_their_name(tune_round):
-    assert [v.name for v in tune_round.chosen(["held from 4"], [])] == ["held from 4 MiB"]
+    assert [v.name for v in tune_round.chosen(["held from 20"], [])] == ["held from 20 MiB"]
     assert tune_round.chosen([], []) == tune_round.VARIANTS

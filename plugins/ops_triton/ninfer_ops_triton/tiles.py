@@ -55,7 +55,7 @@ class Tile:
     ahead: int = 0
     early: bool = True
     registers: int | None = None
-    hold: bool = False
+    hold: bool = True
     dependent: bool = True
 
     def __post_init__(self) -> None:

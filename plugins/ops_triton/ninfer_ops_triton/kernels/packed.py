@@ -48,17 +48,16 @@ def packed_products(
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, BLOCK_K = 64 G of them
     a step; rows are in the order of :func:`pair_rows`. And the squares of a normed stream (FIRST).
 
+    Rows of both halves (GATED) are one tile: two would take turns, and registers for each.
+
     x is bf16 of ``quads`` words of four columns a row. The first columns of all words are one
     product, the second another, so that nibbles need no shuffle. The scale of 64 columns multiplies
     their sum.
     """
-    w = _code_places(codes, block_row, row_bytes, stored_rows, True, BLOCK_R, G)
-    s = _scale_places(scales, block_row, stored_rows, BLOCK_R, G)
-    w_up, s_up = w, s
-    if GATED:
-        row = out_rows + block_row
-        w_up = _code_places(codes, row, row_bytes, stored_rows, PAIRS, BLOCK_R, G)
-        s_up = _scale_places(scales, row, stored_rows, BLOCK_R, G)
+    ROWS: tl.constexpr = BLOCK_R * 2 if GATED else BLOCK_R
+    WHOLE: tl.constexpr = PAIRS or not GATED
+    w = _code_places(codes, block_row, out_rows, row_bytes, stored_rows, GATED, WHOLE, BLOCK_R, G)
+    s = _scale_places(scales, block_row, out_rows, stored_rows, GATED, BLOCK_R, G)
     n_read = tl.arange(0, 1) if ALONE else n
     words = x.to(tl.pointer_type(tl.uint64)) + n_read.to(tl.int64)[None, None, :] * quads
     there = (n_read < T)[None, None, :]
@@ -69,37 +68,25 @@ def packed_products(
         # The first step's weights do not wait for the kernel before this one. They are used last,
         # so that the loop's loads follow them at once.
         first = _codes(w, start, row_groups, G, EVEN_K)
-        first_s = _scales(s, start, row_groups, stored_rows, G, EVEN_K, True)
-        first_up = first
-        first_s_up = first_s
-        if GATED:
-            first_up = _codes(w_up, start, row_groups, G, EVEN_K)
-            first_s_up = _scales(s_up, start, row_groups, stored_rows, G, EVEN_K, PAIRS)
+        first_s = _scales(s, start, row_groups, stored_rows, G, EVEN_K, WHOLE)
     await_inputs(PDL)
     sums = read_squares(squares, n, T, parts, PARTS, ALONE) if FIRST else n
     if EARLY:
         first_x = _fours(words, start, there, quads, G, EVEN_K, ALONE)
-    acc = zeros(BLOCK_R, N, G, True)
-    up = zeros(BLOCK_R, N, G, True)
+    acc = zeros(ROWS, N, G, True)
     for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
         weights = _codes(w, at, row_groups, G, EVEN_K)
-        steps = _scales(s, at, row_groups, stored_rows, G, EVEN_K, True)
-        weights_up = weights
-        steps_up = steps
-        if GATED:
-            weights_up = _codes(w_up, at, row_groups, G, EVEN_K)
-            steps_up = _scales(s_up, at, row_groups, stored_rows, G, EVEN_K, PAIRS)
+        steps = _scales(s, at, row_groups, stored_rows, G, EVEN_K, WHOLE)
         fours = _fours(words, at, there, quads, G, EVEN_K, ALONE)
-        acc, up = _packed_step(
-            acc, up, weights, steps, weights_up, steps_up, fours, less,
-            BLOCK_R, N, GATED, G, INTERPRET,
-        )  # fmt: skip
+        acc = _packed_step(acc, weights, steps, fours, less, ROWS, N, G, INTERPRET)
     if EARLY:
-        acc, up = _packed_step(
-            acc, up, first, first_s, first_up, first_s_up, kept(first_x, INTERPRET), less,
-            BLOCK_R, N, GATED, G, INTERPRET,
-        )  # fmt: skip
-    return folded(acc, G, True), folded(up, G, True), sums
+        first_x = kept(first_x, INTERPRET)
+        acc = _packed_step(acc, first, first_s, first_x, less, ROWS, N, G, INTERPRET)
+    total = folded(acc, G, True)
+    up = total
+    if GATED:
+        total, up = tl.split(tl.permute(tl.reshape(total, [2, BLOCK_R, N]), [1, 2, 0]))
+    return total, up, sums
 
 
 @triton.jit
@@ -111,17 +98,29 @@ def pair_rows(BLOCK_R: tl.constexpr):
 
 
 @triton.jit
-def _code_places(
-    codes, first_row, row_bytes, stored_rows, PAIRS: tl.constexpr, BLOCK_R: tl.constexpr,
-    G: tl.constexpr,
-):  # fmt: skip
-    """Where a step's words u16 [G, BLOCK_R / 16, 256] begin; eight are a thread of a warp. Rows
-    past the last one are the last one again.
+def _block_rows(first_row, up_rows, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+                SIZE: tl.constexpr):  # fmt: skip
+    """Rows of the weight with which pieces of SIZE rows of a tile begin: BLOCK_R rows from
+    ``first_row`` on, and with GATED as many that lie ``up_rows`` further on."""
+    COUNT: tl.constexpr = BLOCK_R // SIZE
+    piece = tl.arange(0, COUNT * 2 if GATED else COUNT)
+    row = first_row + piece * SIZE
+    if GATED:
+        row += tl.where(piece >= COUNT, up_rows - BLOCK_R, 0)
+    return row
 
-    Without PAIRS the first row is the second of its pair, and words of a thread lie apart."""
-    M: tl.constexpr = BLOCK_R // 16
+
+@triton.jit
+def _code_places(
+    codes, first_row, up_rows, row_bytes, stored_rows, GATED: tl.constexpr, PAIRS: tl.constexpr,
+    BLOCK_R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Where a step's words u16 [G, rows / 16, 256] begin; eight are a thread of a warp. Rows past
+    the last one are the last one again.
+
+    Without PAIRS some first row is the second of its pair, and words of a thread lie apart."""
     word = tl.arange(0, 256)[None, None, :].to(tl.uint32)  # No sign: quotients are shifts.
-    row = first_row + tl.arange(0, M)[None, :, None] * 16 + word // 32 * 2
+    row = _block_rows(first_row, up_rows, GATED, BLOCK_R, 16)[None, :, None] + word // 32 * 2
     if PAIRS:
         # Blocks of 16 may begin inside stored ones: a pair is what stays whole.
         row = tl.minimum(row.to(tl.uint32), (stored_rows - 2).to(tl.uint32))
@@ -143,9 +142,12 @@ def _codes(w, at, row_groups, G: tl.constexpr, EVEN_K: tl.constexpr):
 
 
 @triton.jit
-def _scale_places(scales, first_row, stored_rows, BLOCK_R: tl.constexpr, G: tl.constexpr):
-    """Where the scales of pairs of rows, fp16 [G, BLOCK_R / 2], begin in a group."""
-    pairs = first_row + 2 * tl.arange(0, BLOCK_R // 2)
+def _scale_places(
+    scales, first_row, up_rows, stored_rows, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
+    G: tl.constexpr,
+):  # fmt: skip
+    """Where the scales of pairs of rows, fp16 [G, rows / 2], begin in a group."""
+    pairs = _block_rows(first_row, up_rows, GATED, BLOCK_R, 2)
     pairs = tl.minimum(pairs, stored_rows - 2)[None, :]
     return scales + pairs + tl.zeros([G, 1], tl.int32)
 
@@ -154,7 +156,7 @@ def _scale_places(scales, first_row, stored_rows, BLOCK_R: tl.constexpr, G: tl.c
 def _scales(
     s, at, row_groups, stored_rows, G: tl.constexpr, EVEN_K: tl.constexpr, PAIRS: tl.constexpr
 ):
-    """fp16 scales of a step, in words u32 [G, BLOCK_R / 2] of two neighbours: less than a word
+    """fp16 scales of a step, in words u32 [G, rows / 2] of two neighbours: less than a word
     cannot be fetched ahead."""
     g = at // 64 + tl.arange(0, G)[:, None]
     if not EVEN_K:
@@ -182,8 +184,7 @@ def _fours(words, at, there, quads, G: tl.constexpr, EVEN_K: tl.constexpr, ONE: 
 
 @triton.jit
 def _packed_step(
-    acc, up, weights, steps, weights_up, steps_up, fours, less,
-    BLOCK_R: tl.constexpr, N: tl.constexpr, GATED: tl.constexpr, G: tl.constexpr,
+    acc, weights, steps, fours, less, ROWS: tl.constexpr, N: tl.constexpr, G: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):  # fmt: skip
     x_0 = side_by_side(fours.to(tl.uint16).to(tl.bfloat16, bitcast=True), N)
@@ -193,27 +194,14 @@ def _packed_step(
     # Every row's sum begins with what its offsets add too much: exact factors, the same chain.
     offset = zeros(16, N, G, True)
     offset = _four_dots(less, less, less, less, x_0, x_1, x_2, x_3, offset, INTERPRET)
-    offset = tl.broadcast_to(offset[:, None, :, :], [G, BLOCK_R // 16, 16, N])
-    offset = tl.reshape(offset, [G, BLOCK_R, N])
-    sums = _nibble_dots(weights, x_0, x_1, x_2, x_3, offset, BLOCK_R, G, INTERPRET)
-    acc = tl.fma(sums, tl.broadcast_to(_row_scales(steps, BLOCK_R, G, INTERPRET), sums.shape), acc)
-    if GATED:
-        sums = _nibble_dots(weights_up, x_0, x_1, x_2, x_3, offset, BLOCK_R, G, INTERPRET)
-        scale = _row_scales(steps_up, BLOCK_R, G, INTERPRET)
-        up = tl.fma(sums, tl.broadcast_to(scale, sums.shape), up)
-    return acc, up
-
-
-@triton.jit
-def _nibble_dots(
-    words, x_0, x_1, x_2, x_3, sums, BLOCK_R: tl.constexpr, G: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):  # fmt: skip
-    return _four_dots(
-        _nibbles(words, 0, BLOCK_R, G, INTERPRET), _nibbles(words, 1, BLOCK_R, G, INTERPRET),
-        _nibbles(words, 2, BLOCK_R, G, INTERPRET), _nibbles(words, 3, BLOCK_R, G, INTERPRET),
-        x_0, x_1, x_2, x_3, sums, INTERPRET,
+    offset = tl.broadcast_to(offset[:, None, :, :], [G, ROWS // 16, 16, N])
+    sums = _four_dots(
+        _nibbles(weights, 0, ROWS, G, INTERPRET), _nibbles(weights, 1, ROWS, G, INTERPRET),
+        _nibbles(weights, 2, ROWS, G, INTERPRET), _nibbles(weights, 3, ROWS, G, INTERPRET),
+        x_0, x_1, x_2, x_3, tl.reshape(offset, [G, ROWS, N]), INTERPRET,
     )  # fmt: skip
+    scale = tl.broadcast_to(_row_scales(steps, ROWS, G, INTERPRET), sums.shape)
+    return tl.fma(sums, scale, acc)
 
 
 @triton.jit
