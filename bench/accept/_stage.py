@@ -55,11 +55,15 @@ class Stage:
         print(f"[{self.seconds:6.1f} s] {text}", flush=True)
 
     def wants(self, name: str) -> bool:
-        """Whether a step of this name was asked for."""
+        """Whether a step with this in its name, or part of it, was asked for."""
         return not self.only or any(part in name or name in part for part in self.only)
 
+    def runs(self, name: str) -> bool:
+        """Whether the step ``name`` itself was asked for."""
+        return not self.only or any(part in name for part in self.only)
+
     def run(self, name: str, step: Step) -> None:
-        if self.only and not any(part in name for part in self.only):
+        if not self.runs(name):
             return
         if self.seconds > self.limit:
             self.say(f"{name}: not run, {self.limit:.0f} s have passed")

@@ -1,5 +1,7 @@
 """Stage `all`: the other stages in processes of their own, within one limit, into one file.
 
+On an H200 all of them take about 13 minutes; ``--only`` takes parts by their names.
+
 What is timed runs alone, one part after another; what is only checked runs side by side. A part
 that fails, hangs or finds no time left costs the others nothing: OUT/all.json is written anew as
 parts go on, with the report of each, and the end of the output of those that failed.
@@ -66,10 +68,24 @@ CHECKED = (
         250,
     ),
     Part("engines", ("--stage", "ops", "--only", "engines"), 150),
-    Part("answers", ("--stage", "model", "--only", "parity", "answers"), 210),
-    Part("invariance", ("--stage", "model", "--only", "invariance"), 180),
     Part("soak", ("--stage", "soak"), 80),
 )
+"""Kernels and engines."""
+
+
+def _model(name: str, expected: float, *only: str) -> Part:
+    return Part(name, ("--stage", "model", "--only", *only), expected)
+
+
+MODEL = (
+    _model("parity", 140, "parity"),
+    _model("answers, bf16", 190, "answers, bf16", "convert bf16"),
+    *(_model(f"answers, {r}", 130, f"answers, {r}", f"convert {r}") for r in ("fp8", "q4")),
+    _model("invariance, demo", 220, "invariance, demo", "convert"),
+    _model("invariance, geometry", 70, "invariance, geometry"),
+)
+"""What is computed, and whether it depends on what runs beside it."""
+
 DECODE = (
     _speed("27b", "q4", "decode", 45),
     _speed("27b", "fp8", "decode", 26),
@@ -88,6 +104,7 @@ LONG = (
 PHASES: tuple[tuple[bool, tuple[Part, ...]], ...] = (
     (False, ALONE + DECODE),
     (True, CHECKED),
+    (True, MODEL),
     (False, LONG),
 )
 """Whether the parts run side by side, and the parts."""

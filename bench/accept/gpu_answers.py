@@ -32,8 +32,9 @@ Answers = dict[str, list[tuple[bool, tuple[int, ...]]]]
 
 
 def answer_steps(stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str, Path]) -> None:
-    """``artifacts`` are of the demo model, by recipe. The CPU answers in processes of its own,
-    beside the GPU."""
+    """``artifacts`` are of the demo model, by recipe; those are used whose steps are asked for.
+    The CPU answers in processes of its own, beside the GPU."""
+    artifacts = {name: path for name, path in artifacts.items() if stage.runs(f"answers, {name}")}
     cases = 2 if asked.tiny else asked.cases
     on_cpu = min(cases, asked.cpu_cases)
     spawn = multiprocessing.get_context("spawn")
@@ -50,7 +51,7 @@ def answer_steps(stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str
         for recipe, path in artifacts.items():
             run = partial(_on_device, path, asked.device, None, cases, asked.seed, given, recipe)
             stage.run(f"answers, {recipe}", run)
-        for kv in KV_FORMATS if asked.device != "cpu" else ():
+        for kv in KV_FORMATS if asked.device != "cpu" and "bf16" in artifacts else ():
             run = partial(
                 _on_device, artifacts["bf16"], asked.device, kv, cases, asked.seed, given, kv
             )
