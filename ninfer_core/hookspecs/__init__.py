@@ -22,12 +22,10 @@ from ninfer_core.hookspecs.formats import (
     KvFormatEntry,
     WeightFormatEntry,
 )
-from ninfer_core.hookspecs.gateways import GATEWAYS, GatewayEntry, GatewaySpecs
 from ninfer_core.hookspecs.grammar import GRAMMAR_BACKENDS, GrammarBackendEntry, GrammarSpecs
 from ninfer_core.hookspecs.lifecycle import HookspecRegistrar, LifecycleSpecs
 from ninfer_core.hookspecs.markers import hookimpl, hookspec
 from ninfer_core.hookspecs.media import MEDIA_FRONTENDS, MediaFrontendEntry, MediaSpecs
-from ninfer_core.hookspecs.observers import OBSERVERS, ObserverEntry, ObserverSpecs
 from ninfer_core.hookspecs.ops import OP_BACKENDS, OpBackendEntry, OpSpecs
 from ninfer_core.hookspecs.records import Entry, Seam, Verdict, always
 from ninfer_core.hookspecs.sources import MODEL_SOURCES, ModelSourceEntry, ModelSourceSpecs
@@ -50,8 +48,6 @@ SPECS: Final[tuple[type, ...]] = (
     GrammarSpecs,
     ModelSourceSpecs,
     CommandSpecs,
-    GatewaySpecs,
-    ObserverSpecs,
 )
 
 SEAMS: Final[tuple[Seam[Any], ...]] = (
@@ -66,8 +62,6 @@ SEAMS: Final[tuple[Seam[Any], ...]] = (
     GRAMMAR_BACKENDS,
     MODEL_SOURCES,
     COMMANDS,
-    GATEWAYS,
-    OBSERVERS,
 )
 
 __all__ = [
@@ -76,12 +70,10 @@ __all__ = [
     "COMMANDS",
     "DEVICES",
     "DRAFT_BACKENDS",
-    "GATEWAYS",
     "GRAMMAR_BACKENDS",
     "KV_FORMATS",
     "MEDIA_FRONTENDS",
     "MODEL_SOURCES",
-    "OBSERVERS",
     "OP_BACKENDS",
     "SEAMS",
     "SPECS",
@@ -93,13 +85,11 @@ __all__ = [
     "DeviceFacts",
     "DraftBackendEntry",
     "Entry",
-    "GatewayEntry",
     "GrammarBackendEntry",
     "HookspecRegistrar",
     "KvFormatEntry",
     "MediaFrontendEntry",
     "ModelSourceEntry",
-    "ObserverEntry",
     "OpBackendEntry",
     "Seam",
     "TargetFacts",

@@ -70,9 +70,9 @@ class Seam(Generic[E]):
     """One kind of replaceable part: the hook that collects it and the record the hook returns.
 
     ``noun`` is how messages call one entry ("weight format"). An ``active`` seam widens what a
-    process does (drafts, decodes media, opens ports, exports events): its entries act only when
-    their plug-in is named. ``unserved`` says why this version of core calls none of its entries:
-    they are listed, and refused when asked for, as if each said so in ``Entry.unavailable``.
+    process does (drafts, decodes media): its entries act only when their plug-in is named.
+    ``unserved`` says why this version of core calls none of its entries: they are listed, and
+    refused when asked for, as if each said so in ``Entry.unavailable``.
     """
 
     hook: str

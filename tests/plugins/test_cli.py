@@ -12,27 +12,27 @@ HEAVY = "torch numpy triton cupy cuda xgrammar transformers pydantic".split()
 
 HELLO = """
 from ninfer_core import hookimpl
-from ninfer_core.hookspecs import CommandEntry, GatewayEntry
+from ninfer_core.hookspecs import CommandEntry, DraftBackendEntry
 
 @hookimpl
 def ninfer_commands():
     yield CommandEntry(name="{name}", help="Say hello.", load=__name__ + ":{load}")
 
 @hookimpl
-def ninfer_gateways():
-    yield GatewayEntry(name="{name}-gateway", load="json:dumps")
+def ninfer_draft_backends():
+    yield DraftBackendEntry(name="{name}-drafts", load="json:dumps", max_drafts=1)
 
 def __getattr__(attribute):
     if attribute not in ("app", "hello"):
         raise AttributeError(attribute)
     import typer
     from ninfer_core.errors import NinferError
-    from ninfer_core.hookspecs import GATEWAYS
+    from ninfer_core.hookspecs import DRAFT_BACKENDS
 
     def hello(ctx: typer.Context, name: str = "you", fail: bool = False) -> None:
         if fail:
             raise NinferError("name is wrong", hint="give another --name")
-        print("hello", name, *[g.name for g in ctx.obj.entries(GATEWAYS)])
+        print("hello", name, *[d.name for d in ctx.obj.entries(DRAFT_BACKENDS)])
 
     app = typer.Typer()
     app.command()(hello)
@@ -168,7 +168,7 @@ def test_installed_and_broken_is_one_warning_line(ninfer, site):
     site.install("polite", hello())
     done = ninfer("hello", "--name", "Ada")
     assert done.returncode == 0
-    assert done.stdout == "hello Ada hello-gateway\n"
+    assert done.stdout == "hello Ada hello-drafts\n"
     [line] = done.stderr.splitlines()
     assert line.startswith("ninfer: warning: plug-in bad (their-bad 1.0) failed:")
 
@@ -193,15 +193,15 @@ def test_app_or_function_becomes_a_command(ninfer, site, load):
     assert shown.returncode == 0, shown.stderr
     assert "Usage: ninfer hello [OPTIONS]" in shown.stdout
     assert "--install-completion" not in shown.stdout
-    assert ninfer("hello").stdout == "hello you hello-gateway\n"
+    assert ninfer("hello").stdout == "hello you hello-drafts\n"
 
 
-def test_gateways_of_other_plugins_stay_inactive(ninfer, site):
+def test_active_parts_of_other_plugins_wait_to_be_named(ninfer, site):
     site.install("polite", hello())
     site.install("other", hello(name="other"))
-    assert ninfer("hello").stdout == "hello you hello-gateway\n"
+    assert ninfer("hello").stdout == "hello you hello-drafts\n"
     named = ninfer("hello", "--plugin", "other").stdout
-    assert named == "hello you hello-gateway other-gateway\n"
+    assert named == "hello you hello-drafts other-drafts\n"
 
 
 def test_expected_error_is_one_line_and_1(ninfer, site):
@@ -228,7 +228,7 @@ def test_two_plugins_of_one_command(ninfer, site):
     assert error.startswith("ninfer: error: command 'hello' is offered by")
     assert "their-one 1.0" in error
     assert "their-two 1.0" in error
-    assert ninfer("hello", "--no-plugin", "two").stdout == "hello you hello-gateway\n"
+    assert ninfer("hello", "--no-plugin", "two").stdout == "hello you hello-drafts\n"
 
 
 @pytest.mark.parametrize(

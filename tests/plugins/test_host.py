@@ -11,9 +11,7 @@ from ninfer_core.hookspecs import (
     DRAFT_BACKENDS,
     WEIGHT_FORMATS,
     DraftBackendEntry,
-    GatewayEntry,
     MediaFrontendEntry,
-    ObserverEntry,
     WeightFormatEntry,
     hookimpl,
 )
@@ -147,16 +145,9 @@ def test_unavailable_is_listed_and_refused():
         host_of({"spec": Drafts(unavailable="not in this version")}, requested=["spec"])
 
 
-@pytest.mark.parametrize(
-    ("hook", "entry"),
-    [
-        ("ninfer_gateways", GatewayEntry(name="echo", load="json:dumps")),
-        ("ninfer_observers", ObserverEntry(name="echo", load="json:dumps")),
-        ("ninfer_media_frontends", MediaFrontendEntry(name="echo", kinds=(), load="json:dumps")),
-    ],
-)
-def test_a_plugin_of_a_seam_that_core_does_not_use_is_refused(hook, entry):
-    plugin = SimpleNamespace(**{hook: hookimpl(lambda: [entry])})
+def test_a_plugin_of_a_seam_that_core_does_not_use_is_refused():
+    entry = MediaFrontendEntry(name="echo", kinds=(), load="json:dumps")
+    plugin = SimpleNamespace(ninfer_media_frontends=hookimpl(lambda: [entry]))
     assert host_of({"idle": plugin}).report("idle").unavailable.startswith("this version of")
     with pytest.raises(PluginUnavailable, match="ninfer-core"):
         host_of({"idle": plugin}, requested=["idle"])
