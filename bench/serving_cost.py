@@ -12,10 +12,14 @@ Usage: python bench/serving_cost.py (--fake MS | --model MODEL | --geometry SIZE
 - ``http``: the same behind the server, in SSE streams that a third process reads.
 
 Rounds are those with all streams and nothing else in their cycle. ``period_us`` is a whole round,
-``host_us`` the part in which the host worked, both as the engine books them, medians with p90;
-``wall_us`` is the whole run, prompts and the start of clients included, by rounds. ``ratio``
-divides the median period by that of ``in_process`` and of ``alone``; each way runs ``--repeats``
-times, in turn.
+``host_us`` the part in which the host worked, both as the engine books them, medians with p90.
+``wall_us`` is the time from the first request to the end of the last answer, prompts included, by
+rounds, and ``tokens_s`` the tokens of that time; starting the server and its client is in neither.
+``cpu_us`` is what this process computed by token, all of its threads: the engine with its readers,
+or without an engine, for ``remote`` the readers and for ``http`` the server. ``events`` of
+server-sent events were read; fewer than tokens when some came together. ``ratio`` divides the
+median period by that of ``in_process`` and of ``alone``; each way runs ``--repeats`` times, in
+turn.
 """
 
 from __future__ import annotations
@@ -29,31 +33,36 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 WAYS = ("alone", "in_process", "remote", "http")
 READER = """
-import http.client, json, sys, threading
-port, streams, body = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+import json, socket, sys, threading, time
+port, streams, body = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+HEAD = (b"POST /v1/completions HTTP/1.1\\r\\nhost: bench\\r\\nconnection: close\\r\\n"
+        b"content-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n")
+answers = []
 def read(row):
-    peer = http.client.HTTPConnection("127.0.0.1", port)
-    fields = json.loads(body)
-    fields["prompt"] = [token + row for token in fields["prompt"]]
-    peer.request("POST", "/v1/completions", json.dumps(fields),
-                 {"content-type": "application/json"})
-    answer = peer.getresponse()
-    count = 0
-    while line := answer.readline():
-        count += line.startswith(b"data: {")
-        if b'"error"' in line:
-            sys.exit(line.decode())
-    if answer.status != 200 or count < 2:
-        sys.exit(f"status {answer.status}, {count} events")
+    asked = json.dumps(body | {"prompt": [token + row for token in body["prompt"]]}).encode()
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        peer.sendall(HEAD % len(asked) + asked)
+        parts = []
+        while part := peer.recv(1 << 16):
+            parts.append(part)
+    answers.append((time.monotonic(), b"".join(parts)))
 threads = [threading.Thread(target=read, args=(row,)) for row in range(streams)]
+began = time.monotonic()
 for thread in threads: thread.start()
 for thread in threads: thread.join()
+for _, answer in answers:
+    if not answer.startswith(b"HTTP/1.1 200 ") or b"data: [DONE]" not in answer:
+        sys.exit(answer[-500:].decode(errors="replace"))
+if len(answers) < streams:
+    sys.exit("a stream broke")
+print(max(ended for ended, _ in answers) - began, sum(one.count(b"data: {") for _, one in answers))
 """
 
 
@@ -86,7 +95,16 @@ def prompt_of(asked: argparse.Namespace, row: int) -> tuple[int, ...]:
     return tuple(4 + (31 * place) % 50 + row for place in range(asked.prompt))
 
 
-def read_here(engine: Any, asked: argparse.Namespace, *, streaming: bool = True) -> None:
+@dataclass(frozen=True)
+class Read:
+    """One run as its reader saw it, in seconds."""
+
+    wall: float
+    cpu: float
+    events: int | None = None
+
+
+def read_here(engine: Any, asked: argparse.Namespace, *, streaming: bool = True) -> Read:
     """Every stream to its end, each on a thread of its own."""
     from ninfer_core.contract.requests import ConsumerMode, GenerationOptions, PromptInput
     from ninfer_core.contract.sampling import SamplingParams
@@ -98,15 +116,17 @@ def read_here(engine: Any, asked: argparse.Namespace, *, streaming: bool = True)
         consumer=ConsumerMode.STREAMING if streaming else ConsumerMode.AGGREGATE,
     )
     prompts = [PromptInput(token_ids=prompt_of(asked, row)) for row in range(asked.streams)]
+    started, computed = time.perf_counter(), time.process_time()
     handles = [engine.submit(prompt, options) for prompt in prompts]
     threads = [threading.Thread(target=handle.result) for handle in handles]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return Read(time.perf_counter() - started, time.process_time() - computed)
 
 
-def read_over_http(engine: Any, asked: argparse.Namespace) -> None:
+def read_over_http(engine: Any, asked: argparse.Namespace) -> Read:
     """The same through the server, here, and a client process."""
     fields = {
         "model": engine.load_summary().name,
@@ -118,7 +138,10 @@ def read_over_http(engine: Any, asked: argparse.Namespace) -> None:
     }
     with served(engine) as port:
         command = [sys.executable, "-c", READER, str(port), str(asked.streams), json.dumps(fields)]
-        subprocess.run(command, check=True)
+        computed = time.process_time()
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        computed = time.process_time() - computed
+    return Read(float(said[0]), computed, int(said[1]))
 
 
 @contextmanager
@@ -142,7 +165,7 @@ def served(engine: Any) -> Iterator[int]:
 
 def measure(way: str, asked: argparse.Namespace) -> dict[str, Any]:
     """One engine, opened for this, warmed by a short run, then measured once."""
-    read: Callable[[Any, argparse.Namespace], None] = read_here
+    read: Callable[[Any, argparse.Namespace], Read] = read_here
     if way == "alone":
         read = partial(read_here, streaming=False)
     elif way == "http":
@@ -150,11 +173,9 @@ def measure(way: str, asked: argparse.Namespace) -> dict[str, Any]:
     with open_engine(asked, remote=way in ("remote", "http")) as engine:
         short = argparse.Namespace(**(vars(asked) | {"tokens": 16}))
         read_here(engine, short)
-        seen, rounds = len(engine.round_timings()), engine.stats().decode_rounds
-        started = time.perf_counter()
-        read(engine, asked)
-        wall = time.perf_counter() - started
-        rounds = engine.stats().decode_rounds - rounds
+        seen, before = len(engine.round_timings()), engine.stats()
+        seen_by_reader = read(engine, asked)
+        after = engine.stats()
         timings = engine.round_timings()
     timings = timings[seen:] if len(timings) < 4096 else timings
     full = [one for one in timings if one.rows == asked.streams and one.alone]
@@ -162,6 +183,8 @@ def measure(way: str, asked: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(f"{way}: no round had all {asked.streams} streams: give more --tokens")
     periods = sorted(one.host + one.wait for one in full)
     hosts = sorted(one.host for one in full)
+    rounds = after.decode_rounds - before.decode_rounds
+    tokens = after.generated_tokens - before.generated_tokens
     return {
         "way": way,
         "rounds": len(full),
@@ -169,7 +192,10 @@ def measure(way: str, asked: argparse.Namespace) -> dict[str, Any]:
         "period_us_p90": round(periods[len(periods) * 9 // 10], 1),
         "host_us": round(statistics.median(hosts), 1),
         "host_us_p90": round(hosts[len(hosts) * 9 // 10], 1),
-        "wall_us": round(wall / rounds * 1e6, 1),
+        "wall_us": round(seen_by_reader.wall / rounds * 1e6, 1),
+        "tokens_s": round(tokens / seen_by_reader.wall),
+        "cpu_us": round(seen_by_reader.cpu / tokens * 1e6, 1),
+        "events": seen_by_reader.events,
     }
 
 
