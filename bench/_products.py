@@ -180,7 +180,7 @@ def blank(case: Case, count: int) -> Operands:
 
 
 def use(tile: Tile) -> None:
-    tiles.choose = lambda *shape: tiles.held(tile, *shape)
+    tiles.choose = lambda *shape: tiles.paced(tile, *shape)
 
 
 def operands_of(case: Case, weight: WeightMatrix) -> Operands:

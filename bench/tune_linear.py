@@ -199,7 +199,8 @@ def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str
 def write(path: Path, chosen: dict[str, Tile]) -> None:
     """Beside the file first, so that an end at any time leaves a whole one."""
     table = json.loads(path.read_text()) if path.exists() else json.loads(TABLE.read_text())
-    table.update({key: asdict(tile) for key, tile in chosen.items()})
+    for key, tile in chosen.items():
+        table[key] = {name: x for name, x in asdict(tile).items() if name not in tiles.RULED}
     rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
     beside = path.with_suffix(".part")
     beside.write_text("{\n" + ",\n".join(rows) + "\n}\n" if rows else "{}\n")

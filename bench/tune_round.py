@@ -72,7 +72,7 @@ class Variant:
 
 def holding(least: int) -> Change:
     """Products of so many bytes and more hold their dependents."""
-    return lambda tile, product: replace(tile, hold=product.size >= least)
+    return lambda tile, product: replace(tile, release="sums" if product.size >= least else "start")
 
 
 def begun_early(**changes: Any) -> Change:
@@ -90,13 +90,20 @@ def late_behind_products(tile: Tile, product: Product) -> Tile:
 
 def normed_let_go(tile: Tile, product: Product) -> Tile:
     """What follows normed products are mixers, whose first loads need nothing of them."""
-    return replace(tile, hold=product.fusion != "norm")
+    return replace(tile, release="start" if product.fusion == "norm" else "sums")
+
+
+def released_last(tile: Tile, product: Product) -> Tile:
+    """Begun when all programs of the product before have left, which is less than a boundary."""
+    return replace(tile, dependent=True, ahead=0, release="end")
 
 
 VARIANTS = [
     Variant("as it is"),
     Variant("no dependent launch", dependent=False),
-    Variant("all held", lambda tile, product: replace(tile, hold=True)),
+    Variant("all held", lambda tile, product: replace(tile, release="sums")),
+    Variant("all begun early, released last", released_last),
+    Variant("released last", lambda tile, product: replace(tile, release="end")),
     Variant("all but normed held", normed_let_go),
     Variant("held from 20 MiB", holding(20 * MEBI)),
     Variant("all begun early", begun_early()),
@@ -113,15 +120,15 @@ VARIANTS = [
 @contextmanager
 def applied(variant: Variant) -> Iterator[None]:
     """Launches as the variant has them; puts everything back."""
-    held, supports, shared, table = (
-        tiles.held, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table
+    paced, supports, shared, table = (
+        tiles.paced, launch.supports_dependent_launch, launch.SHARED_MEMORY, tiles._table
     )  # fmt: skip
 
     def changed(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
         product = Product(fusion, kind, rows, columns)
-        return variant.change(held(tile, fusion, kind, rows, columns), product)
+        return variant.change(paced(tile, fusion, kind, rows, columns), product)
 
-    tiles.held = changed
+    tiles.paced = changed
     if not variant.dependent:
         launch.supports_dependent_launch = lambda: False
     launch.SHARED_MEMORY = variant.shared_memory
@@ -132,7 +139,7 @@ def applied(variant: Variant) -> Iterator[None]:
     try:
         yield
     finally:
-        tiles.held, launch.supports_dependent_launch = held, supports
+        tiles.paced, launch.supports_dependent_launch = paced, supports
         launch.SHARED_MEMORY, tiles._table = shared, table
         _forget()
 

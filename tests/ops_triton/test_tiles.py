@@ -36,7 +36,7 @@ def test_a_measured_choice_rules_its_shape_alone(monkeypatch):
         assert tiles.choose("norm", "fp8", 4096, 1024) == tiles.by_rule("norm", 4096, 1024)
         # Mixers begin beside a large product of a normed stream, products beside none.
         large = {name: tiles.choose(name, "bf16", 16_480, 5120) for name in ("norm", "linear")}
-        assert (large["norm"].hold, large["linear"].hold) == (False, True)
+        assert (large["norm"].release, large["linear"].release) == ("start", "sums")
     tiles.choose.cache_clear()
 
 

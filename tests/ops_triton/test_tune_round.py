@@ -43,12 +43,12 @@ def test_a_variant_changes_launches_and_leaves_them_as_they_were(tune_round):
         assert not launch.supports_dependent_launch()
     with tune_round.applied(named["held from 20 MiB"]):
         large, small, *_ = state()
-        assert (large.dependent, large.hold, small.hold) == (False, True, False)
+        assert (large.dependent, large.release, small.release) == (False, "sums", "start")
     with tune_round.applied(named["all begun early"]):
         assert state()[0].dependent
     with tune_round.applied(named["all but normed held"]):
         large, small, *_ = state()
-        assert (large.hold, small.hold) == (True, False)
+        assert (large.release, small.release) == ("sums", "start")
     with tune_round.applied(named["half of the memory shared"]):
         assert launch.SHARED_MEMORY == 50
 

@@ -142,7 +142,7 @@ def product(
         EPILOGUE=epilogue, BLOCK_R=block_r, PART_R=tile.block_r,
         BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages,
         AHEAD=tile.ahead if tile.dependent else 0,
-        EARLY=tile.early, HOLD=tile.hold, EVEN_K=x.shape[1] % tile.block_k == 0,
+        EARLY=tile.early, RELEASE=tile.release, EVEN_K=x.shape[1] % tile.block_k == 0,
         ALONE=x.shape[0] == 1,
         PAIRS=out_rows % 2 == 0, **limits,
     )  # fmt: skip

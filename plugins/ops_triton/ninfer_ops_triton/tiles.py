@@ -27,6 +27,11 @@ STEP_BYTES = 160 << 10
 
 MOST_PARTS = 16
 
+RELEASES = ("start", "sums", "end")
+
+RULED = ("release", "dependent")
+"""What of a tile stands in no table."""
+
 MOST_ROWS = 32
 """Activation rows of one program."""
 
@@ -38,9 +43,12 @@ class Tile:
     its first step's weights come into registers (``early``), and those of ``ahead`` more steps, 0
     or a power of two, into the L2 cache. Up to eight activation rows the compiler gives a
     thread at most ``registers``, where that is not None, so that more programs run side by side.
-    With ``hold`` the programs of the kernel after it may begin only when the sums of all of these
-    are done: before, they would come where a multiprocessor has room first, and not evenly. With
-    ``dependent`` its own may begin before the kernel before it is done, where the device can.
+
+    ``release`` and ``dependent`` come by a rule (:func:`paced`), not from the table. Programs of
+    the kernel after it may begin with these (``start``), when the sums of all of these are done
+    (``sums``), or when all have left (``end``): the earlier they come, the less evenly, each where
+    a multiprocessor has room first. With ``dependent`` its own may begin before the kernel before
+    it is done, where the device can.
 
     One group has at most two warps: with four, the compiler would take another instruction, with
     bits of its own, for many activation rows.
@@ -55,13 +63,15 @@ class Tile:
     ahead: int = 0
     early: bool = True
     registers: int | None = None
-    hold: bool = True
+    release: str = "sums"
     dependent: bool = True
 
     def __post_init__(self) -> None:
         powers = (self.block_r, self.block_k, self.groups, self.warps, self.ahead)
         if self.block_r < 16 or self.groups > 8 or any(size & (size - 1) for size in powers):
             raise OpError(f"{self} is no tile: 16 rows or more, at most 8 groups, powers of two")
+        if self.release not in RELEASES:
+            raise OpError(f"{self} is no tile: it releases dependents at {', '.join(RELEASES)}")
         if not 1 <= self.split <= MOST_PARTS:
             raise OpError(f"{self} is no tile: columns are split into 1 to {MOST_PARTS} parts")
         if self.groups == 1 and self.warps > 2:
@@ -104,15 +114,15 @@ def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
     :data:`ninfer_ops_triton.weights.KINDS`."""
     measured = _table().get(table_key(fusion, kind, rows, columns, capability()))
     tile = Tile(**measured) if measured else by_rule(fusion, rows, columns)
-    return held(tile, fusion, kind, rows, columns)
+    return paced(tile, fusion, kind, rows, columns)
 
 
-def held(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
-    """The tile with ``hold`` and ``dependent`` as they pay. Products hold their dependents back,
+def paced(tile: Tile, fusion: str, kind: str, rows: int, columns: int) -> Tile:
+    """The tile with ``release`` and ``dependent`` as they pay. Products hold their dependents back,
     but for large ones of a normed stream: mixers follow them, whose few programs bring their state
     meanwhile. Four-bit ones are not begun early, where there is room first."""
-    hold = fusion != "norm" or rows * columns * BYTES[kind] < LET_GO_BYTES
-    return replace(tile, hold=hold, dependent=kind != "q4")
+    let_go = fusion == "norm" and rows * columns * BYTES[kind] >= LET_GO_BYTES
+    return replace(tile, release="start" if let_go else "sums", dependent=kind != "q4")
 
 
 def table_key(fusion: str, kind: str, rows: int, columns: int, capability: tuple[int, int]) -> str:

@@ -68,14 +68,14 @@ def product_kernel(
     STAGES: tl.constexpr,
     AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
-    HOLD: tl.constexpr,
+    RELEASE: tl.constexpr,  # when dependents may begin: "start", "sums" or "end"
     EVEN_K: tl.constexpr,
     ALONE: tl.constexpr,  # whether T is 1
     PAIRS: tl.constexpr,  # whether two rows of the up half lie as a pair (Q4)
     INTERPRET: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if not HOLD:
+    if RELEASE == "start":
         release_dependents(PDL)
     GATED: tl.constexpr = EPILOGUE == "swiglu"
     # Programs that read the same weights for other activation rows run side by side.
@@ -115,7 +115,7 @@ def product_kernel(
             x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, FIRST, PARTS,
             GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ALONE, INTERPRET, PDL,
         )  # fmt: skip
-    if HOLD:
+    if RELEASE == "sums":
         release_dependents(PDL)
     inverse = wide(n)
     if SPLIT == 1:
