@@ -53,8 +53,12 @@ def said(source):
     return {"kind": "grammar", "source": source, "param": "it"}
 
 
-def test_the_death_of_a_job_is_an_error_of_its_form(spelled):
-    for ebnf, why in (("crash", "was killed by SIGSEGV"), ("memory", "too much memory")):
+def test_what_becomes_of_a_job_is_an_error_of_its_form(spelled):
+    for ebnf, why in (
+        ("crash", "was killed by SIGSEGV"),
+        ("memory", "too much memory"),
+        ("nonsense", "ValueError: no grammar"),
+    ):
         with pytest.raises(InvalidSchema, match=why) as caught:
             Asked(spelled, said(ebnf)).result()
         assert (caught.value.code, caught.value.param) == ("unsupported_grammar", "it")

@@ -70,12 +70,15 @@ class Attempts:
         """Raises Unfit, Overloaded, and TrialsBroken for trials that cannot be made."""
         if not asked_for(attempt.part):
             return self._first(attempt, lambda ebnf: self._probed(attempt, library, ebnf))
-        ebnf, seconds = self._first(attempt, self._tried_within(attempt))
-        with self._cold if seconds > QUICK_SECONDS else nullcontext():
+        ebnf, verdict = self._first(attempt, self._tried_within(attempt))
+        with self._cold if verdict.seconds > QUICK_SECONDS else nullcontext():
             if attempt.given_up:
                 raise _refusal(Verdict("ended"), 0.0)
             attempt.begun = True
-            return library.compile(ebnf)
+            compiled = library.compile(ebnf)
+        if verdict.outcome == "raised":  # and not here, where it would be told as it is
+            raise Unfit(f"cannot be compiled: {verdict.why}")
+        return compiled
 
     def _first(self, attempt: Attempt, make: Callable[[str], Any]) -> Any:
         """Of the spellings of a part, the first whose masks are quick enough."""
@@ -104,12 +107,12 @@ class Attempts:
             library.probe(compiled)
             return compiled
 
-    def _tried_within(self, attempt: Attempt) -> Callable[[str], tuple[str, float]]:
+    def _tried_within(self, attempt: Attempt) -> Callable[[str], tuple[str, Verdict]]:
         """All trials of an attempt have :data:`TRIAL_SECONDS` together, with what it takes to write
         the expressions out."""
         left, work, last = TRIAL_SECONDS, 0.0, time.monotonic()
 
-        def tried(ebnf: str) -> tuple[str, float]:
+        def tried(ebnf: str) -> tuple[str, Verdict]:
             nonlocal left, work, last
             if work:
                 left -= time.monotonic() - last
@@ -119,7 +122,7 @@ class Attempts:
                 raise TooSlow
             if verdict.outcome not in ("done", "raised"):
                 raise _refusal(verdict, work)
-            return ebnf, verdict.seconds  # what raised will raise again, where it can be told
+            return ebnf, verdict
 
         return tried
 

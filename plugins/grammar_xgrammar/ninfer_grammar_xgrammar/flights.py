@@ -67,7 +67,8 @@ class Flights:
         """Whether it is neither kept nor known to be unfit, nor of a known size."""
         key = key_of(part)
         with self._lock:
-            return asked_for(part) and key not in self._kept.parts and key not in self._unfit
+            unfit = time.monotonic() < self._unfit.get(key, (0.0, ""))[0]
+            return asked_for(part) and key not in self._kept.parts and not unfit
 
     def get(self, part: Part, started: float | None = None) -> Compiled:
         """``started``: when the whole request for it began, now if it is left out. Raises

@@ -200,13 +200,16 @@ class TrialProcess:
         assert self._popen.stdin is not None
         with self._lock, contextlib.suppress(OSError):
             self._popen.stdin.close()
+        self._end()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(END_SECONDS)
+
+    def _end(self) -> None:
         try:
             self._popen.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             self._popen.wait()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(END_SECONDS)
 
     def _hear(self, vocabulary: GrammarVocabulary) -> None:
         """On a thread of its own, until the process ends."""
@@ -233,7 +236,7 @@ class TrialProcess:
         call.future.set_result(Verdict(**message))
 
     def _lose(self, failed: str) -> None:
-        self._popen.wait()
+        self._end()
         why = f"does not load xgrammar: {failed}" if failed else ending(self._popen.returncode)
         with self._lock:
             self.ended = True

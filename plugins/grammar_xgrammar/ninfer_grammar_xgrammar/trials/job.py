@@ -14,8 +14,9 @@ from typing import Any, NoReturn, Protocol
 
 from ninfer_grammar_xgrammar.pace import TooSlow
 
-MEMORY_BYTES = 2 << 30
-"""Of address space beyond what the process had when it was forked."""
+MEMORY_BYTES = 4 << 30
+"""Of address space beyond what the process had when it was forked. Each thread of the library takes
+an eighth of a GiB of it for nothing."""
 WORK_SECONDS = 60
 """Of processor time, of all threads: for a job whose parent was killed before it."""
 _PR_SET_PDEATHSIG = 1
