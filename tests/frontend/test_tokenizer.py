@@ -96,7 +96,7 @@ def test_a_declared_token_of_the_base_vocabulary_becomes_an_added_one(raw_tokeni
 
 @pytest.mark.parametrize("declared", [[1], {"x": {"content": "a"}}, {"900": {}}, {"900": "a"}])
 def test_malformed_declarations_are_an_error(raw_tokenizer, declared):
-    with pytest.raises(NinferError, match="added_tokens_decoder"):
+    with pytest.raises(NinferError, match=r"added_tokens_decoder.*convert the checkpoint again"):
         TextTokenizer(raw_tokenizer.to_str().encode(), declared)
 
 
@@ -110,14 +110,14 @@ def test_a_declared_id_that_cannot_be_had_is_an_error(raw_tokenizer, gap):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"model": 1}'])
 def test_a_broken_file_is_an_error(data):
-    with pytest.raises(NinferError, match=r"tokenizer\.json"):
+    with pytest.raises(NinferError, match=r"tokenizer\.json.*convert the checkpoint again"):
         TextTokenizer(data)
 
 
 def test_another_kind_of_tokenizer_is_an_error(raw_tokenizer):
     fields = json.loads(raw_tokenizer.to_str())
     fields["decoder"] = None
-    with pytest.raises(NinferError, match="byte-level"):
+    with pytest.raises(NinferError, match=r"byte-level.*convert the checkpoint again"):
         TextTokenizer(json.dumps(fields).encode())
 
 

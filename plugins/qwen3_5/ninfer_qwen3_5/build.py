@@ -118,7 +118,9 @@ def _entered(device: Device, opening: ExitStack) -> ExitStack | None:
 
 def _refuse_features(request: BuildRequest) -> None:
     if request.features.vision:
-        raise UsageError("vision is not run by ninfer-qwen3_5 in this version")
+        raise UsageError(
+            "vision is not run by ninfer-qwen3_5 in this version", hint="leave vision out"
+        )
     if len(request.devices) != 1:
         raise UsageError(
             f"{len(request.devices)} devices were given; this version runs on one",

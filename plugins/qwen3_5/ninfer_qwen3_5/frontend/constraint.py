@@ -151,7 +151,7 @@ def _written(prompt: PromptInput, parts: Any) -> str:
         return text
     except (RecursionError, TypeError, ValueError) as error:
         deep = isinstance(error, RecursionError)
-        why = "is nested too deeply" if deep else f"is no JSON: {error}"
+        why = "is nested too deeply; make it flatter" if deep else f"is no JSON: {error}"
         field = "tools" if prompt.response_format.kind == "text" else "response_format"
         raise InvalidSchema(f"{field} {why}", param=field) from None
 

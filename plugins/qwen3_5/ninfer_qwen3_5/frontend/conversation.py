@@ -77,6 +77,7 @@ class Conversation:
             raise InvalidPrompt(
                 "chat.continue_final needs an assistant message without tool calls at the end",
                 param="chat.continue_final",
+                hint="end messages with one, or leave continue_final out",
             )
         thought_only = bool(last.get("reasoning_content")) and not last.get("content")
         return "reasoning_content" if thought_only else "content"

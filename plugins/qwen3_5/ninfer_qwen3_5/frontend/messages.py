@@ -58,7 +58,9 @@ def plain(value: Any, field: str) -> Any:
     try:
         return _plain(value, field)
     except RecursionError:
-        raise InvalidPrompt(f"{field} is nested too deeply", param=field) from None
+        raise InvalidPrompt(
+            f"{field} is nested too deeply", param=field, hint="send flatter values"
+        ) from None
 
 
 def _plain(value: Any, field: str) -> Any:
@@ -76,7 +78,7 @@ def _plain(value: Any, field: str) -> Any:
 
 def _read_message(message: Mapping[str, Any], field: str) -> Message:
     if not isinstance(message, Mapping):
-        raise InvalidPrompt(f"{field} is not an object", param=field)
+        raise InvalidPrompt(f"{field} must be an object with role and content", param=field)
     copy = {key: value for key, value in plain(message, field).items() if value is not None}
     role = copy.get("role")
     if role not in ROLES:
@@ -102,14 +104,18 @@ def _check_content(content: Any, field: str) -> None:
 
 def _check_part(part: Any, field: str) -> None:
     if not isinstance(part, dict):
-        raise InvalidPrompt(f"{field} is not an object", param=field)
+        raise InvalidPrompt(f"{field} must be an object with type and text", param=field)
     kind = part.get("type", "text")
     if kind in MEDIA_PARTS or _MEDIA_KEYS & part.keys():
         raise Unsupported(
-            f"{field} is a part of type {kind!r}; this model is served with text only", param=field
+            f"{field} is a part of type {kind!r}; this model is served with text only",
+            param=field,
+            hint="leave it out",
         )
     if not isinstance(part.get("text"), str):
-        raise InvalidPrompt(f"{field} of type {kind!r} has no text", param=field)
+        raise InvalidPrompt(
+            f"{field} of type {kind!r} has no text", param=field, hint="give it one as a string"
+        )
 
 
 def _alias_reasoning(message: Message, field: str) -> None:
@@ -135,11 +141,14 @@ def _read_calls(calls: Any, field: str) -> list[dict[str, Any]]:
 
 def _read_call(call: Any, field: str) -> dict[str, Any]:
     if not isinstance(call, dict):
-        raise InvalidPrompt(f"{field} is not an object", param=field)
+        raise InvalidPrompt(f"{field} must be an object with a function", param=field)
     if "function" in call:
         function = call["function"]
         if not isinstance(function, dict):
-            raise InvalidPrompt(f"{field}.function is not an object", param=f"{field}.function")
+            raise InvalidPrompt(
+                f"{field}.function must be an object with name and arguments",
+                param=f"{field}.function",
+            )
         return {**call, "function": _read_function(function, f"{field}.function")}
     return _read_function(call, field)
 
@@ -167,7 +176,9 @@ def _decoded(text: str, field: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidPrompt(f"{field} is not valid JSON: {error}", param=field) from error
+        raise InvalidPrompt(
+            f"{field} is not valid JSON: {error}", param=field, hint="send an object as JSON text"
+        ) from error
 
 
 def _joined(contents: Sequence[Any]) -> Any:

@@ -37,7 +37,10 @@ class FrontendOptions:
                     f"frontend option {name!r} does not exist", hint=f"known: {', '.join(known)}"
                 )
             if not isinstance(value, str):
-                raise ResourceError(f"frontend option {name!r} must be text, not {value!r}")
+                raise ResourceError(
+                    f"frontend option {name!r} must be text, not {value!r}",
+                    hint="give a string, or leave it out",
+                )
         return cls(**given)
 
 

@@ -141,10 +141,15 @@ def _check_fields(prompt: PromptInput) -> None:
             f"media[0] is a part of type {prompt.media[0].kind!r}; this model is served with text "
             "only",
             param="media[0]",
+            hint="leave it out",
         )
     if prompt.messages is None and (prompt.tools or prompt.chat != ChatOptions()):
         field = "tools" if prompt.tools else "chat"
-        raise InvalidRequest(f"{field} needs messages, but the prompt is not one", param=field)
+        raise InvalidRequest(
+            f"{field} needs messages, and the prompt has none",
+            param=field,
+            hint=f"send messages, or leave {field} out",
+        )
     _check_choice(prompt)
 
 
@@ -152,15 +157,23 @@ def _check_choice(prompt: PromptInput) -> None:
     choice = prompt.tool_choice
     if choice.mode in ("required", "named") and not prompt.tools:
         raise InvalidRequest(
-            f"tool_choice is {choice.mode} but there are no tools", param="tool_choice"
+            f"tool_choice is {choice.mode} but there are no tools",
+            param="tool_choice",
+            hint="send tools, or leave tool_choice out",
         )
     names = [(tool.get("function") or tool).get("name") for tool in prompt.tools]
     if not all(isinstance(name, str) and name for name in names):
         place = next(i for i, name in enumerate(names) if not isinstance(name, str) or not name)
-        raise InvalidRequest(f"tools[{place}] has no function name", param=f"tools[{place}]")
+        raise InvalidRequest(
+            f"tools[{place}] has no function name",
+            param=f"tools[{place}]",
+            hint="name every function",
+        )
     if choice.mode == "named" and choice.name not in names:
         raise InvalidRequest(
-            f"tool_choice names {choice.name!r}, which is not among the tools", param="tool_choice"
+            f"tool_choice names {choice.name!r}, which is not among the tools",
+            param="tool_choice",
+            hint=f"choose from {', '.join(map(str, names))}",
         )
 
 

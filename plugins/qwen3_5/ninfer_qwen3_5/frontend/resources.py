@@ -58,7 +58,9 @@ class Resources:
         try:
             return SamplingParams(**given)
         except (InvalidRequest, TypeError) as error:
-            raise ResourceError(f"{GENERATION_CONFIG}: {error}") from error
+            raise ResourceError(
+                f"{GENERATION_CONFIG}: {error}", hint=_convert_again(GENERATION_CONFIG)
+            ) from error
 
 
 def read_resources(artifact: Artifact, template_file: str | None = None) -> Resources:
@@ -89,9 +91,11 @@ def _json_object(artifact: Artifact, name: str) -> Mapping[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise ResourceError(f"{name} is not valid JSON: {error}") from error
+        raise ResourceError(
+            f"{name} is not valid JSON: {error}", hint=_convert_again(name)
+        ) from error
     if not isinstance(value, dict):
-        raise ResourceError(f"{name} must hold a JSON object")
+        raise ResourceError(f"{name} must hold a JSON object", hint=_convert_again(name))
     return value
 
 
@@ -120,7 +124,8 @@ def _declared_templates(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
         return {str(entry["name"]): str(entry["template"]) for entry in declared}
     except (TypeError, KeyError) as error:
         raise ResourceError(
-            f"{TOKENIZER_CONFIG}: chat_template must be text or a list of named templates"
+            f"{TOKENIZER_CONFIG}: chat_template must be text or a list of named templates",
+            hint=f"{_convert_again(TOKENIZER_CONFIG)}, or give a template with --chat-template",
         ) from error
 
 
@@ -138,14 +143,25 @@ def _template_text(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ResourceError(f"chat template {name} is not UTF-8 text") from error
+        raise ResourceError(
+            f"chat template {name} is not UTF-8 text",
+            hint="write it in UTF-8, or give another with --chat-template",
+        ) from error
 
 
 def _id_list(value: Any) -> list[int]:
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(entry) is int for entry in ids):
-        raise ResourceError(f"eos_token_id is {value!r}; it must be a token id or a list of them")
+        raise ResourceError(
+            f"eos_token_id is {value!r}; it must be a token id or a list of them",
+            hint=_convert_again(f"config.json or {GENERATION_CONFIG}"),
+        )
     return ids
+
+
+def _convert_again(name: str) -> str:
+    """The mend of a file that the artifact holds as the checkpoint gave it."""
+    return f"mend the checkpoint's {name} and convert it again"
 
 
 def _token_text(value: Any) -> str | None:

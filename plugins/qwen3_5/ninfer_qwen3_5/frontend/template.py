@@ -18,6 +18,7 @@ TOOL_TEMPLATE = "tool_use"
 DEFAULT_TEMPLATE = "default"
 _CONTINUE = "\ue0c0continue\ue0c1"
 _PROBE = "\ue0c2probe\ue0c3"
+_ANOTHER = "change the messages, or give another template with --chat-template"
 
 
 class ChatTemplate:
@@ -99,6 +100,7 @@ class ChatTemplate:
                 f"the chat template does not render {field} of the last message, so it cannot be "
                 "continued",
                 param="chat.continue_final",
+                hint="leave continue_final out, or give another template with --chat-template",
             )
         kept = text[place:].startswith(f"{_CONTINUE} ")
         return text[:place] if kept else text[:place].rstrip()
@@ -122,11 +124,14 @@ class ChatTemplate:
         try:
             return render_bounded(self._templates[name], known, self._limits)
         except jinja2.TemplateError as error:
-            raise InvalidPrompt(f"chat template: {error}", param="messages") from error
+            raise InvalidPrompt(
+                f"chat template: {error}", param="messages", hint=_ANOTHER
+            ) from error
         except Exception as error:
             raise InvalidPrompt(
                 f"the chat template failed on these messages: {type(error).__name__}: {error}",
                 param="messages",
+                hint=_ANOTHER,
             ) from error
 
     def _accepts_later_system(self, name: str) -> bool:

@@ -17,6 +17,7 @@ from ninfer_qwen3_5.frontend.errors import ResourceError
 LONG_CHARS = 1 << 13
 """The library lets other threads run while it reads a batch, and while it reads one text it does
 not. For a longer text than this a batch of one is worth its cost."""
+_CONVERT = "convert the checkpoint again with the tokenizer files of a Qwen3.5 model"
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 
 
@@ -117,9 +118,11 @@ def _load(data: bytes) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # the library raises bare Exception for every malformed file
-        raise ResourceError(f"tokenizer.json cannot be read: {error}") from error
+        raise ResourceError(f"tokenizer.json cannot be read: {error}", hint=_CONVERT) from error
     if "ByteLevel" not in repr(tokenizer.decoder) or tokenizer.pre_tokenizer is None:
-        raise ResourceError("tokenizer.json is not a byte-level tokenizer, which this family uses")
+        raise ResourceError(
+            "tokenizer.json is not a byte-level tokenizer, which this family uses", hint=_CONVERT
+        )
     tokenizer.post_processor = None  # it may trim offsets, and templates write every token
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -148,7 +151,7 @@ def _declared_tokens(declared: Mapping[str, Any]) -> Iterator[tuple[int, AddedTo
             yield int(token_id), AddedToken(str(fields["content"]), **flags)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResourceError(
-            f"tokenizer_config.json: added_tokens_decoder is malformed: {error!r}"
+            f"tokenizer_config.json: added_tokens_decoder is malformed: {error!r}", hint=_CONVERT
         ) from error
 
 

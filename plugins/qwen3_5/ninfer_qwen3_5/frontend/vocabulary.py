@@ -72,6 +72,7 @@ def _eos(tokenizer: TextTokenizer, resources: Resources) -> Iterable[int]:
     for token_id in resources.declared_eos_ids():
         if not 0 <= token_id < tokenizer.vocab_size:
             raise ResourceError(
-                f"eos_token_id {token_id} lies outside the vocabulary of {tokenizer.vocab_size}"
+                f"eos_token_id {token_id} lies outside the vocabulary of {tokenizer.vocab_size}",
+                hint="take the tokenizer and both configurations from one checkpoint",
             )
         yield token_id

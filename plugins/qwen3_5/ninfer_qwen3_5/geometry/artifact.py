@@ -83,7 +83,9 @@ def write_geometry(
     """
     rows = TextConfig.from_json(config).vocab_size
     if tokens > rows:
-        raise UsageError(f"{tokens} tokens do not fit vocab_size {rows}")
+        raise UsageError(
+            f"{tokens} tokens do not fit vocab_size {rows}", hint=f"ask for at most {rows}"
+        )
     described = {"version": _VERSION, **asdict(geometry)}
     resources = {
         RESOURCE: json.dumps(described).encode(),
