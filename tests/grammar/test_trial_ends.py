@@ -158,3 +158,17 @@ def test_it_ends_with_its_engine(how):
         assert engine.wait(30) == (-9 if how == "is killed" else 0)
     while state(pid) != "Z":
         time.sleep(0.005)
+
+
+@pytest.mark.parametrize(("processors", "started"), [(4, True), (2, False)])
+def test_it_gets_ready_beside_the_library_where_there_are_processors_for_both(
+    quick, monkeypatch, processors, started
+):
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    before, real = [], quick._loaded
+    monkeypatch.setattr(
+        quick, "_loaded", lambda *param: before.append(quick._trials.pid) or real(*param)
+    )
+    quick.load()
+    assert (before[0] is not None) == started
+    assert quick._trials.pid is not None

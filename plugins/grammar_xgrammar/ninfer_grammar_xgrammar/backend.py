@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from ninfer_grammar_xgrammar.trials.client import Trials, TrialsBroken, Tries
 
 if TYPE_CHECKING:
     from ninfer_grammar_xgrammar.library import Library
+
+
+MANY_PROCESSORS = 4
 
 
 def open_backend(vocabulary: GrammarVocabulary) -> XGrammarCompiler:
@@ -40,8 +44,10 @@ class XGrammarCompiler:
         self._free = _free_words(vocabulary)
 
     def load(self) -> None:
-        """Raises Unsupported for a library that is broken. The process for trials gets ready
-        afterwards, in the background."""
+        """Raises Unsupported for a library that is broken. The process for trials gets ready in the
+        background, where there are few processors only afterwards, so as not to slow a start."""
+        if (os.cpu_count() or 1) >= MANY_PROCESSORS:
+            self._trials.start()
         part = {"kind": "json_object", "param": "response_format"}
         try:
             self._loaded().open(self._flights.get(part)[0]).fill(np.zeros_like(self._free))
