@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ninfer_ops_triton.gdn import state_sizes
@@ -25,11 +24,14 @@ def gdn_chunk(
 ) -> Tensor:
     sizes = state_sizes(state, key_heads)
     tokens, heads = qkv.shape[0], sizes["NV"]
-    out = torch.empty((tokens, heads, sizes["DV"]), dtype=torch.float32, device=qkv.device)
+    out = decay.new_empty(tokens, heads, sizes["DV"])
     most = cdiv(min(tokens, _SEGMENT), CHUNK_TOKENS)
-    square = (most, heads, 4, CHUNK_TOKENS, CHUNK_TOKENS)
-    matrices = torch.empty(square, dtype=qkv.dtype, device=qkv.device)
-    vectors = torch.empty(square[:-1], dtype=torch.float32, device=qkv.device)
+    matrices = qkv.new_empty(most, heads, 4, CHUNK_TOKENS, CHUNK_TOKENS)
+    vectors = decay.new_empty(most, heads, 4, CHUNK_TOKENS)
+    if tokens <= _SEGMENT:
+        _prepare(qkv, decay, beta, matrices, vectors, sizes)
+        _scan(qkv, state, slot, matrices, vectors, out, sizes)
+        return out
     for first in range(0, tokens, _SEGMENT):
         rows, gates, strengths, results = (
             x[first : first + _SEGMENT] for x in (qkv, decay, beta, out)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 
 from ninfer_core.device.driver import driver
 
@@ -66,42 +67,86 @@ def launch(
     that one wrote. ``releasing`` lets a kernel that starts late release its own dependents early.
     The kernel takes ``INTERPRET`` and ``PDL`` as its last constants.
     """
+    if observers or _dry:
+        _observe(kernel, grid, args, _options(warps, stages, dependent, releasing), constants)
+        if get_ident() in _dry:
+            return
+    if not on_gpu():
+        options = _options(warps, stages, dependent, releasing)
+        kernel[grid](*args, **constants, **options)
+        return
+    device = torch.cuda.current_device()
+    words, form = _described(args)
+    key = (device, kernel.fn, warps, stages, dependent, releasing, *form, *constants.values())
+    ready = _ready.get(key)
+    if ready is None:
+        options = _options(warps, stages, dependent, releasing)
+        compiled = kernel[grid](*args, **constants, **options)
+        _ready[key] = _prepare(kernel, args, {**constants, **options}, compiled)
+        return
+    width, height, depth = (*grid, 1, 1)[:3]
+    ready.run(
+        width, height, depth, _streams()(device), ready.function, ready.metadata,
+        None, None, None, *(words if ready.by_address else args), *ready.constants,
+    )  # fmt: skip
+
+
+def _options(warps: int, stages: int, dependent: bool, releasing: bool) -> dict[str, Any]:
+    """What Triton compiles for, and the constants that every kernel takes."""
     pdl = (dependent or releasing) and supports_dependent_launch()
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages}
     if pdl and dependent:
         options["launch_pdl"] = True
+    return {**options, "INTERPRET": INTERPRET, "PDL": pdl}
+
+
+def _observe(
+    kernel: Any,
+    grid: tuple[int, ...],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    constants: dict[str, Any],
+) -> None:
     for observe in observers:
-        observe(kernel, grid, args, {**constants, **options, "INTERPRET": INTERPRET, "PDL": pdl})
-    if _dry and get_ident() in _dry:
-        return
-    constants |= {"INTERPRET": INTERPRET, "PDL": pdl}
-    if not on_gpu():
-        kernel[grid](*args, **constants, **options)
-        return
-    device = torch.cuda.current_device()
-    key = (
-        device, kernel.fn, warps, stages, pdl and dependent, *constants.values(),
-        *map(specialisation, args),
-    )  # fmt: skip
-    ready = _ready.get(key)
-    if ready is None:
-        _ready[key] = _prepare(kernel, len(args), kernel[grid](*args, **constants, **options))
-        return
-    width, height, depth = (*grid, 1, 1)[:3]
-    ready.run(
-        width, height, depth, _current_stream(device), ready.function, ready.metadata,
-        None, None, None, *args, *[constants[name] for name in ready.constants],
-    )  # fmt: skip
+        observe(kernel, grid, args, {**constants, **options})
+
+
+def _described(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """Arguments with tensors as their addresses, and what is compiled apart of them, as
+    :func:`specialisation` has it, with which tensors are the device's own."""
+    words: list[Any] = []
+    form: list[Any] = []
+    for argument in args:
+        if isinstance(argument, Tensor):
+            word = argument.data_ptr()
+            words.append(word)
+            form += argument.dtype, argument.is_cuda, not word & 15
+            continue
+        words.append(argument)
+        if type(argument) is not int:
+            form.append(type(argument))
+        elif -_WIDE <= argument < _WIDE:
+            form.append(2 if argument == 1 else not argument & 15)
+        else:
+            form.append(4 if argument & 15 else 3)
+    return words, form
+
+
+_WIDE = 1 << 31
+"""Integers from here on take 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A compiled kernel and how it is called; ``constants`` follow the arguments in this order."""
+    """A compiled kernel and how it is called: ``constants`` follow the arguments. ``by_address``:
+    tensors are given as addresses, which spares the driver's look-up of each. It tells where those
+    of host memory lie, and refuses what a kernel cannot reach, so that these are given as such."""
 
     run: Callable[..., None]
     function: Any
     metadata: Any
-    constants: tuple[str, ...]
+    constants: tuple[Any, ...]
+    by_address: bool
 
 
 _ready: dict[tuple[Any, ...], _Ready] = {}
@@ -113,13 +158,16 @@ SHARED_MEMORY = 100
 next kernel first runs empty, so that kernels launched ahead could not begin on it."""
 
 
-def _prepare(kernel: Any, given: int, compiled: Any) -> _Ready:
+def _prepare(
+    kernel: Any, args: tuple[Any, ...], constants: dict[str, Any], compiled: Any
+) -> _Ready:
     driver().prefer_shared_memory(compiled.function, SHARED_MEMORY)
     return _Ready(
         compiled.run,
         compiled.function,
         compiled.packed_metadata,
-        tuple(kernel.arg_names[given:]),
+        tuple(constants[name] for name in kernel.arg_names[len(args) :]),
+        all(argument.is_cuda for argument in args if isinstance(argument, Tensor)),
     )
 
 
@@ -133,9 +181,11 @@ def specialisation(argument: Any) -> Any:
     return type(argument)
 
 
-def _current_stream(device: int) -> int:
-    stream: int = triton.runtime.driver.active.get_current_stream(device)
-    return stream
+@lru_cache
+def _streams() -> Callable[[int], int]:
+    """Torch's current stream by device, the way Triton asks for it."""
+    found: Callable[[int], int] = triton.runtime.driver.active.get_current_stream
+    return found
 
 
 def supports_dependent_launch() -> bool:
@@ -145,7 +195,7 @@ def supports_dependent_launch() -> bool:
 
 def capability() -> tuple[int, int]:
     """Compute capability of the current device; 9.0 where there is none and none is named."""
-    return torch.cuda.get_device_capability() if on_gpu() else _named[-1]
+    return _capability(torch.cuda.current_device()) if on_gpu() else _named[-1]
 
 
 def multiprocessors() -> int:
@@ -162,10 +212,19 @@ def on_gpu() -> bool:
 
 
 @lru_cache
+def _capability(device: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+@lru_cache
 def _multiprocessors(device: int) -> int:
     count: int = torch.cuda.get_device_properties(device).multi_processor_count
     return count
 
 
-cdiv = triton.cdiv
+def cdiv(amount: int, size: int) -> int:
+    """The least number of pieces of ``size`` that hold ``amount``; Triton's own is slow to call."""
+    return -(-amount // size)
+
+
 next_power_of_2 = triton.next_power_of_2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def gated_rms_norm(x: Tensor, gate: Tensor, scale: Tensor, eps: float) -> Tensor
     x, gate = x.contiguous(), _dense_last(gate)
     block, _ = row_block(width, scale)
     together = max(1, min(16, _ELEMENTS // block))
-    out = torch.empty(x.shape, dtype=gate.dtype, device=x.device)
+    out = gate.new_empty(count, heads, width)
     if count:
         launch(
             gated_rms_norm_kernel, (count, cdiv(heads, together)),
@@ -62,7 +63,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
         raise OpError(f"gate_up is {list(gate_up.shape)}; it must be [T, 2 I]")
     count, width = gate_up.shape[0], gate_up.shape[1] // 2
     gate_up = _dense_last(gate_up)
-    out = torch.empty((count, width), dtype=gate_up.dtype, device=gate_up.device)
+    out = gate_up.new_empty(count, width)
     if count:
         launch(
             swiglu_kernel, (count, cdiv(width, _ELEMENTS)),
@@ -73,7 +74,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 def sigmoid_gate(x: Tensor, gate: Tensor) -> Tensor:
     _check_same(x, gate, "gate")
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    out = x.new_empty(*x.shape)
     if x.numel():
         rows, gates = _heads(x), _heads(gate)
         count, heads, width = rows.shape
@@ -108,11 +109,16 @@ def row_block(width: int, scale: Tensor) -> tuple[int, int]:
     """Elements that hold a row, a power of two, and warps."""
     if not 1 <= width <= WIDEST:
         raise OpError(f"rows of {width} elements are not normalised; from 1 to {WIDEST} are")
-    if tuple(scale.shape) != (width,) or scale.dtype != torch.float32 or not scale.is_contiguous():
+    if scale.shape != (width,) or scale.dtype != torch.float32 or not scale.is_contiguous():
         raise OpError(
             f"scale is {scale.dtype}{list(scale.shape)}; "
             f"it must be torch.float32[{width}] and contiguous"
         )
+    return _blocks(width)
+
+
+@lru_cache
+def _blocks(width: int) -> tuple[int, int]:
     block = max(16, 1 << (width - 1).bit_length())
     return block, min(16, max(1, block // 512))
 
