@@ -10,20 +10,23 @@ from itertools import pairwise
 from ninfer_core.contract.program import Program
 from ninfer_core.engine.gap_driver import NoRoom, Prepare, Row, UnitDriver
 from ninfer_core.engine.gap_table import GapTable, chunk_sizes
+from ninfer_core.engine.gap_times import REPEATS, SETTLING, Times
 
-REPEATS = 5
-"""Times of which the middle one counts."""
-
-SETTLING = 2
-"""Times before them that do not count: first units of a size set themselves up."""
+SETTLED = 0.5
+"""Seconds before all of that in which chunks are read and nothing counts: a machine that had little
+to do while the engine started is slow at first, and a guarantee is about later chunks."""
 
 PATIENCE = 10.0
 """Seconds after which no deeper context is measured, once there are two depths."""
 
-_ROOM = 2 * (SETTLING + REPEATS)
-"""Largest chunks that all sizes together read: each size is half of the next."""
+_ROOM = 2 * (SETTLING + REPEATS + 1)
+"""Largest chunks that all sizes together read, each size being half of the next, and one that is
+taken again."""
 
-_ROUNDS = SETTLING + REPEATS + 1
+_FIRST_ROUNDS = 2
+"""Rounds of a kind that do not count."""
+
+_ROUNDS = _FIRST_ROUNDS + REPEATS + 1
 """Rounds that are timed with nothing in between."""
 
 _SHORT = 4
@@ -73,6 +76,9 @@ class GapMeasure:
     def _measured(self) -> GapTable:
         sizes = chunk_sizes(self._most, self._length)
         self._rows = [self._short() for _ in range(self._count)]
+        self._settle(sizes)
+        self._drop_reader()
+        self._refresh(_ROUNDS)
         self._alone = min(self._rounds(self._rows))
         depths, gaps = self._by_depth(sizes)
         slope = self._seconds_per_token(depths[-1])
@@ -83,29 +89,43 @@ class GapMeasure:
         self._driver.end_all()
         self._program.limit_chunk(self._most)
 
+    def _settle(self, sizes: Sequence[int]) -> None:
+        until = self._clock() + SETTLED
+        while True:
+            for size in sizes:
+                if self._gap(size, 0) > self._bound:
+                    break
+            if self._clock() >= until:
+                return
+
     def _by_depth(
         self, sizes: Sequence[int]
     ) -> tuple[tuple[int, ...], tuple[tuple[float, ...], ...]]:
+        """Sizes that are over the bound at one depth are not tried at deeper ones."""
         started, measured = self._clock(), dict[int, tuple[float, ...]]()
+        tried = sizes
         for depth in self._depths():
             if len(measured) > 1 and self._clock() - started > PATIENCE:
                 break
             try:
-                measured[depth] = self._at(depth, sizes)
+                gaps = self._at(depth, tried)
             except NoRoom:
                 if not measured:
                     raise
                 break
+            measured[depth] = (*gaps, *[math.inf] * (len(sizes) - len(gaps)))
+            tried = sizes[: max(1, sum(gap <= self._bound for gap in gaps))]
         return tuple(measured), tuple(measured.values())
 
     def _at(self, depth: int, sizes: Sequence[int]) -> tuple[float, ...]:
-        """A gap beyond the bound is taken once more, since nothing larger is tried behind it."""
-        gaps: list[float] = []
-        while len(gaps) < len(sizes) and (not gaps or gaps[-1] <= self._bound):
-            size = sizes[len(gaps)]
-            gap = self._gap(size, depth)
-            gaps.append(gap if gap <= self._bound else min(gap, self._gap(size, depth)))
-        return (*gaps, *[math.inf] * (len(sizes) - len(gaps)))
+        """Median gaps of the sizes up to the first that is over the bound. They take turns, so that
+        what disturbs the machine for a while falls on all of them and not on one alone; the largest
+        first, since each ends where all smaller ones may begin."""
+        times = Times(sizes, self._bound)
+        while missing := times.missing():
+            for size in reversed(missing):
+                times.add(size, self._gap(size, depth))
+        return times.medians()
 
     def _depths(self) -> list[int]:
         """The root, as deep as leaves room for all chunks, and half of that; in whole chunks. Of a
@@ -115,10 +135,8 @@ class GapMeasure:
         return sorted({deepest * part // 2 // self._most * self._most for part in range(3)})
 
     def _gap(self, size: int, depth: int) -> float:
-        """The median time from one round to the next with a chunk of ``size`` and nothing else in
-        between, once the first ones are over."""
-        took: list[float] = []
-        while len(took) < SETTLING + REPEATS:
+        """The time from one round to the next with a chunk of ``size`` and nothing else between."""
+        while True:
             reader = self._reader_at(depth, size)
             self._refresh(3)
             # A program that computes when asked has run the chunk before it says that the round
@@ -127,26 +145,30 @@ class GapMeasure:
             tokens = self._driver.round_and_chunk(self._rows, reader)
             after = self._driver.round(self._rows)
             if tokens == size:
-                took.append(after - before - self._alone)
-        return statistics.median(took[SETTLING:])
+                return after - before - self._alone
 
     def _reader_at(self, depth: int, size: int) -> Row:
-        """One that stands at ``depth`` or behind it with a chunk of ``size`` before it."""
-        reader = self._reader
-        if reader is not None and reader.length + size >= self._length:
-            self._driver.end(reader)
-            reader = None
-        reader = self._reader = reader or self._driver.bind(self._length, 1)
-        self._program.limit_chunk(self._most)
-        while reader.length < depth:
+        """One that stands at ``depth`` or behind it, where chunks of ``size`` begin."""
+        while True:
+            if self._reader is not None and self._reader.length + size >= self._length:
+                self._drop_reader()
+            reader = self._reader = self._reader or self._driver.bind(self._length, 1)
+            self._program.limit_chunk(self._most)
+            while reader.length < depth:
+                self._driver.read(reader)
+            self._program.limit_chunk(size)
+            if reader.length % size == 0:
+                return reader
             self._driver.read(reader)
-        self._program.limit_chunk(size)
-        return reader
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._driver.end(self._reader)
+            self._reader = None
 
     def _seconds_per_token(self, depth: int) -> float:
         """How much longer a round takes for each token of the context of a row."""
-        if self._reader is not None:
-            self._driver.end(self._reader)
+        self._drop_reader()
         if not depth:
             return 0.0
         self._refresh(_ROUNDS)
@@ -158,7 +180,7 @@ class GapMeasure:
     def _rounds(self, rows: list[Row]) -> list[float]:
         """Seconds of rounds of ``rows`` with nothing in between."""
         times = [self._driver.round(rows) for _ in range(_ROUNDS)]
-        return [b - a for a, b in pairwise(times[SETTLING:])]
+        return [b - a for a, b in pairwise(times[_FIRST_ROUNDS:])]
 
     def _short(self) -> Row:
         return self._driver.decoding(_SHORT, self._new)

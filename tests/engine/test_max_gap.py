@@ -15,6 +15,7 @@ from ninfer_core.engine import Engine, gap_measure
 from ninfer_core.engine.gap_driver import NoRoom
 from ninfer_core.engine.gap_measure import GapMeasure, least_context
 from ninfer_core.engine.gap_table import chunk_sizes
+from ninfer_core.engine.gap_times import REPEATS, SETTLING
 from ninfer_core.engine.max_gap import keep_gap
 from ninfer_core.engine.start_options import InvalidOption
 from ninfer_core.testing.fake_instance import KeepPolicy, fake_opened
@@ -41,6 +42,7 @@ class Clock:
         whole: float = 0.0,
         first: int = 1,
         stalls: frozenset[int] = frozenset(),
+        slow_until: float = 0.0,
     ) -> None:
         self.now = 0.0
         self.chunks: list[int] = []
@@ -55,7 +57,7 @@ class Clock:
         def times(*kind) -> int:
             new = kind not in seen
             seen.add(kind)
-            return first if new else 1
+            return (first if new else 1) * (2 if self.now < slow_until else 1)
 
         def launch_prefill(row):
             tokens, start = row.permit.need.tokens, length(row.sequence)
@@ -83,9 +85,11 @@ def opened(pages=2000, **sizes):
     return fake_opened(limits, FakeConfig(pages=pages, slots=16))
 
 
-def measured(made, bound=10.0, **law):
+def measured(made, bound=10.0, clocks=None, **law):
     program, frontend = made.instance.program, made.instance.frontend
     clock = Clock(program, **law)
+    if clocks is not None:
+        clocks.append(clock)
 
     def prompt(length):
         return frontend.prepare(PromptInput(token_ids=[1 + n % 60 for n in range(length)]))
@@ -104,14 +108,14 @@ def test_times_are_those_of_a_chunk_and_a_round() -> None:
     assert known.round_seconds == pytest.approx(ROUND)
 
 
-@pytest.mark.parametrize("law", [{}, {"deeper": 1e-3, "max_context": 4000}])
+@pytest.mark.parametrize("law", [{}, {"deeper": 1e-4, "max_context": 12000}])
 def test_units_that_are_slow_at_first_do_not_count(law, monkeypatch) -> None:
     """Each size takes 30 times as long the first time in each part of the context."""
     monkeypatch.setattr(gap_measure, "PATIENCE", 1e9)
-    sizes = {"max_context": law.pop("max_context", 1100)}
+    sizes = {"max_context": law.pop("max_context", 1100), "pages": 9000}
     slow, known = measured(opened(**sizes), first=FIRST, **law), measured(opened(**sizes), **law)
     for late, row in zip(slow.gaps, known.gaps, strict=True):
-        # A slow one among five moves the median to its neighbour, which is a chunk deeper.
+        # A slow one among five moves the median to its neighbour, which is a turn deeper.
         assert late == pytest.approx(row, rel=0.1)
     assert slow.round_seconds == pytest.approx(known.round_seconds)
     assert slow.seconds_per_token == pytest.approx(known.seconds_per_token, abs=1e-12)
@@ -134,11 +138,51 @@ def test_a_few_rounds_that_stand_still_do_not_count() -> None:
     assert known.round_seconds == pytest.approx(ROUND)
 
 
-def test_a_gap_beyond_the_bound_is_taken_again_before_larger_ones_are_left_out() -> None:
-    """A device that stands still for all rounds of one size at the root."""
-    stalls = frozenset(range(8, 29))
+def test_a_gap_beyond_the_bound_is_taken_again_before_larger_ones_are_left_out(monkeypatch) -> None:
+    """A device that stands still while the smallest size is timed for the first time."""
+    monkeypatch.setattr(gap_measure, "SETTLED", 0.0)
+    before = 3 * 3 + gap_measure._ROUNDS  # A chunk of each size, and rounds alone.
+    stalls = frozenset(range(before, before + 3 * (SETTLING + REPEATS)))
     known = measured(opened(), bound=0.03, stalls=stalls)
     assert known.gaps[0] == pytest.approx([size * TOKEN + ROUND for size in known.sizes])
+
+
+def test_a_machine_that_is_slow_at_first_is_given_time() -> None:
+    """All that is launched in the first 0.4 s takes twice as long, on top of first uses."""
+    made = opened(max_context=4000)
+    known = measured(made, slow_until=0.4, first=3)
+    for row in known.gaps:
+        assert row == pytest.approx([size * TOKEN + ROUND for size in known.sizes])
+    assert known.round_seconds == pytest.approx(ROUND)
+
+
+@pytest.mark.parametrize("began", [20, 30, 47, 60])
+def test_what_disturbs_the_machine_for_a_while_falls_on_no_size_alone(began, monkeypatch) -> None:
+    """Two turns of all three sizes stand still, wherever they are."""
+    monkeypatch.setattr(gap_measure, "SETTLED", 0.0)
+    known = measured(opened(max_context=4000), stalls=frozenset(range(began, began + 18)))
+    for row in known.gaps:
+        assert row == pytest.approx([size * TOKEN + ROUND for size in known.sizes])
+
+
+def test_sizes_over_the_bound_are_not_tried_at_deeper_places() -> None:
+    known = measured(opened(max_context=4000), bound=0.018)
+    assert known.depths == (0, 768, 1792)
+    assert [[gap < math.inf for gap in row] for row in known.gaps] == [
+        [True, True, True], [True, True, False], [True, True, False],
+    ]  # fmt: skip
+    known = measured(opened(max_context=4000), bound=0.001)
+    assert [[gap < math.inf for gap in row] for row in known.gaps] == 3 * [[True, False, False]]
+
+
+def test_the_measure_takes_no_more_rounds_than_its_times_need(monkeypatch) -> None:
+    """Three for a chunk: one of each size at first, six turns of them at each depth; and rounds
+    alone, with short contexts twice and a long one."""
+    monkeypatch.setattr(gap_measure, "SETTLED", 0.0)
+    clocks: list[Clock] = []
+    known = measured(opened(pages=9000, max_context=12000), clocks=clocks)
+    assert len(known.depths) == 3
+    assert len(clocks[0].rounds) == 3 * 3 + 3 * (3 * 6 * 3) + 3 * 8
 
 
 @pytest.mark.parametrize(
