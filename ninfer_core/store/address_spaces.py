@@ -11,7 +11,6 @@ from ninfer_core.store.logical_pages import (
     LogicalPage,
     LogicalPages,
     PagePin,
-    columns_on,
     pages_for,
 )
 from ninfer_core.store.reservations import Reservation
@@ -38,8 +37,7 @@ class SpaceLease:
         if self._pins is None:
             raise StaleHandleError("a space lease was released twice")
         pins, self._pins = self._pins, None
-        for pin in pins:
-            self._store.unpin(pin)
+        self._store.unpin_many(pins)
 
 
 class AddressSpaces(SpaceLedger):
@@ -107,11 +105,8 @@ class AddressSpaces(SpaceLedger):
     def lease(self, handle: SpaceHandle, frontier: int) -> SpaceLease:
         """Pin the first ``frontier`` tokens; the pages outlive even the space's release."""
         source = self._committed(handle, frontier)
-        pins = [
-            self.pages.pin(source.pages[index], columns_on(index, frontier))
-            for index in range(pages_for(frontier))
-        ]
-        return SpaceLease(self.pages, pins)
+        pages = source.pages[: pages_for(frontier)]
+        return SpaceLease(self.pages, self.pages.pin_many(pages, frontier))
 
     def _committed(self, handle: SpaceHandle, frontier: int) -> Space:
         space = self._spaces.get(handle)

@@ -7,6 +7,7 @@ Entry ``[r, i]`` is the physical page of tokens ``64*i .. 64*i+63`` of the space
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from ninfer_core.store.errors import TransitionError, require
@@ -46,9 +47,11 @@ class BlockTables:
             raise TransitionError(f"execution row {row} is already bound")
         if len(pages) > self.columns:
             raise TransitionError(f"{len(pages)} pages do not fit a row of {self.columns}")
-        self._lengths[row] = 0
-        for page in pages:
-            self.append(row, page)
+        self._lengths[row] = len(pages)
+        cells = self._cells
+        for index, page in enumerate(pages):
+            cells[row, index] = page
+        self._log.update(zip(zip(repeat(row), range(len(pages))), pages, strict=True))
 
     def unbind(self, row: int) -> None:
         """Free ``row``; its unsent changes are dropped."""
@@ -66,7 +69,7 @@ class BlockTables:
 
     def cut(self, row: int, length: int) -> None:
         """Forget the entries of ``row`` from ``length`` on."""
-        for index in range(length, self.length(row)):
+        for index in range(length, self.length(row)) if self._log else ():
             self._log.pop((row, index), None)
         self._lengths[row] = min(length, self.length(row))
 
@@ -80,19 +83,23 @@ class BlockTables:
     def row(self, row: int) -> tuple[int, ...]:
         """The physical pages of a bound row."""
         cells = self._cells
-        return tuple(cells[row, index] for index in range(self.length(row)))
+        return tuple([cells[row, index] for index in range(self.length(row))])
 
     def take_row(self, row: int) -> tuple[int, ...]:
         """The whole row for a bulk upload; its logged changes count as sent."""
         pages = self.row(row)
-        for index in range(len(pages)):
-            self._log.pop((row, index), None)
+        if self._log:
+            self._log = {place: page for place, page in self._log.items() if place[0] != row}
         return pages
 
     @property
     def pending(self) -> int:
         """Changes that :meth:`drain` would give."""
         return len(self._log)
+
+    def pending_rows(self) -> set[int]:
+        """The rows that they change."""
+        return {row for row, _ in self._log}
 
     def drain(self) -> tuple[TableDelta, ...]:
         """Changes since the last call, each entry once, in order: what a launch must send."""

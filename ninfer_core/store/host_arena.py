@@ -7,14 +7,14 @@ extent is charged from its allocation, whether data has arrived or not.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from itertools import groupby, repeat
+from typing import NamedTuple
 
 from ninfer_core.store.errors import StaleHandleError, TransitionError, require
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """``size`` bytes at ``offset``, both multiples of the arena's alignment."""
 
     offset: int
@@ -56,31 +56,82 @@ class HostArena:
 
     def allocate(self, size: int) -> Extent | None:
         """An extent of at least ``size`` bytes (rounded to the alignment), or None."""
+        made = self.allocate_many(size, 1)
+        return made[0] if made else None
+
+    def allocate_many(self, size: int, count: int) -> list[Extent] | None:
+        """What ``count`` calls of :meth:`allocate` would give; None, with nothing allocated, where
+        one of them would find no room. Extents of one free block are made together: what is left
+        of the best fit is the best fit of the next."""
         if size <= 0:
             raise ValueError(f"arena {self.name!r}: extent of {size} bytes; ask for at least 1")
-        size = self.rounded(size)
-        at = bisect_left(self._by_size, (size, -1))
-        if at == len(self._by_size):
-            return None
-        length, offset = self._by_size[at]
-        self._remove_free(offset, length)
-        if length > size:
-            self._add_free(offset + size, length - size)
-        self._generation += 1
-        extent = Extent(offset, size, self._generation)
-        self._live[offset] = extent
-        return extent
+        size, made = self.rounded(size), list[Extent]()
+        while len(made) < count:
+            at = bisect_left(self._by_size, (size, -1))
+            if at == len(self._by_size):
+                self.free_many(made)
+                return None
+            length, offset = self._by_size[at]
+            fits = min(count - len(made), length // size)
+            self._remove_free(offset, length)
+            if length > fits * size:
+                self._add_free(offset + fits * size, length - fits * size)
+            places = range(offset, offset + fits * size, size)
+            numbers = range(self._generation + 1, self._generation + 1 + fits)
+            self._generation += fits
+            fresh = list(map(Extent, places, repeat(size), numbers))
+            self._live.update(zip(places, fresh, strict=True))
+            made += fresh
+        return made
+
+    def fits(self, sizes: Iterable[int]) -> bool:
+        """Whether extents of these sizes can be allocated now, in this order."""
+        blocks = [length for length, _ in self._by_size]
+        for asked, run in groupby(sizes):
+            size, left = self.rounded(asked), sum(1 for _ in run)
+            while left:
+                at = bisect_left(blocks, size)
+                if at == len(blocks):
+                    return False
+                length = blocks.pop(at)
+                taken = min(left, length // size)
+                insort(blocks, length - taken * size)
+                left -= taken
+        return True
 
     def free(self, extent: Extent) -> None:
         """Give an extent back. Refused while pinned; a second time raises StaleHandleError."""
+        self.free_many((extent,))
+
+    def free_many(self, extents: Collection[Extent]) -> None:
+        """Give all of them back, or, where one is refused, none; neighbours at once."""
+        live, pins = self._live, self._pins
+        for extent in extents:
+            if live.get(extent.offset) != extent or extent.offset in pins:
+                self._refuse(extent)
+        if len(set(extents)) < len(extents):
+            raise StaleHandleError(f"arena {self.name}: an extent was freed twice at once")
+        start = end = -1
+        for offset, size, _ in sorted(extents):
+            del live[offset]
+            if offset != end:
+                if end > start:
+                    self._coalesce(start, end)
+                start = offset
+            end = offset + size
+        if end > start:
+            self._coalesce(start, end)
+
+    def _refuse(self, extent: Extent) -> None:
         self.validate(extent)
-        if self.pinned(extent):
-            raise TransitionError(f"arena {self.name}: {extent} is pinned by a copy in flight")
-        del self._live[extent.offset]
-        start, end = extent.offset, extent.offset + extent.size
+        raise TransitionError(f"arena {self.name}: {extent} is pinned by a copy in flight")
+
+    def _coalesce(self, start: int, end: int) -> None:
+        """Bytes from ``start`` to ``end`` are free, and one block with the free ones beside."""
         if end in self._size_at:
-            end += self._size_at[end]
-            self._remove_free(extent.offset + extent.size, end - extent.offset - extent.size)
+            length = self._size_at[end]
+            self._remove_free(end, length)
+            end += length
         before = self._start_of_end.get(start)
         if before is not None:
             self._remove_free(before, start - before)
@@ -115,9 +166,8 @@ class HostArena:
 
     def keep_only(self, extents: Collection[Extent]) -> None:
         """Free every extent but ``extents`` and those that a copy has pinned."""
-        for extent in self.live_extents().difference(extents):
-            if not self.pinned(extent):
-                self.free(extent)
+        lost = self.live_extents().difference(extents)
+        self.free_many([extent for extent in lost if not self.pinned(extent)])
 
     def live_extents(self) -> frozenset[Extent]:
         return frozenset(self._live.values())

@@ -9,99 +9,23 @@ hold or pin. Having a single reference is therefore not a permission to write: b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ninfer_core.contract.resources import PAGE_TOKENS
 from ninfer_core.store.errors import ProtectedRangeError, StaleHandleError, TransitionError, require
 from ninfer_core.store.host_arena import Extent, HostArena
+from ninfer_core.store.page_records import (
+    LogicalPage,
+    PagePin,
+    Replica,
+    check_page,
+    columns_of,
+    columns_on,
+    pages_for,
+)
 from ninfer_core.store.units import Unit, UnitPool
 
-
-def pages_for(tokens: int) -> int:
-    """Pages that ``tokens`` columns occupy."""
-    return -(-tokens // PAGE_TOKENS)
-
-
-def columns_on(index: int, tokens: int) -> int:
-    """Columns of the first ``tokens`` that lie on page ``index`` of a directory: 0..64."""
-    return max(0, min(PAGE_TOKENS, tokens - index * PAGE_TOKENS))
-
-
-L = TypeVar("L", Unit, Extent)
-
-
-class Replica(Generic[L]):
-    """The first ``coverage`` columns of a page's content of ``epoch``, at one location."""
-
-    __slots__ = ("coverage", "epoch", "location")
-
-    def __init__(self, location: L, epoch: int, coverage: int) -> None:
-        self.location: L = location
-        self.epoch = epoch
-        self.coverage = coverage
-
-    def clip(self, epoch: int, columns: int) -> None:
-        self.epoch = epoch
-        self.coverage = min(self.coverage, columns)
-
-
-class LogicalPage:
-    """One record; only :class:`LogicalPages` changes it. ``active`` counts running spaces."""
-
-    __slots__ = (
-        "active",
-        "alive",
-        "committed",
-        "device",
-        "epoch",
-        "generation",
-        "holds",
-        "host",
-        "pins",
-        "writer",
-    )
-
-    def __init__(self, generation: int, unit: Unit, writer: int) -> None:
-        self.generation = generation
-        self.alive = True
-        self.epoch = 1
-        self.committed = 0
-        self.writer: int | None = writer
-        self.holds: list[int] = []
-        self.pins: list[int] = []
-        self.active = 0
-        self.device: Replica[Unit] | None = Replica(unit, 1, 0)
-        self.host: Replica[Extent] | None = None
-
-    @property
-    def refs(self) -> int:
-        """Address spaces that have this page in their directory."""
-        return len(self.holds) + (self.writer is not None)
-
-    @property
-    def protected(self) -> int:
-        """Columns that some holder or copy needs: they may be neither rewritten nor dropped."""
-        return max(max(self.holds, default=0), max(self.pins, default=0))
-
-    def on_device(self, columns: int) -> bool:
-        """A device replica of this epoch covers ``columns``."""
-        return _covers(self.device, self.epoch, columns)
-
-    def on_host(self, columns: int) -> bool:
-        """A host replica of this epoch covers ``columns``."""
-        return _covers(self.host, self.epoch, columns)
-
-
-def _covers(replica: Replica[Unit] | Replica[Extent] | None, epoch: int, columns: int) -> bool:
-    return replica is not None and replica.epoch == epoch and replica.coverage >= columns
-
-
-class PagePin(NamedTuple):
-    """A copy in flight needs the first ``columns`` of ``page`` unchanged."""
-
-    page: LogicalPage
-    columns: int
+__all__ = ["LogicalPage", "LogicalPages", "PagePin", "Replica", "columns_on", "pages_for"]
 
 
 class LogicalPages:
@@ -191,9 +115,8 @@ class LogicalPages:
 
     def pin(self, page: LogicalPage, columns: int) -> PagePin:
         """Keep the first ``columns`` in place and unchanged until :meth:`unpin`."""
-        self._require_alive(page)
-        if columns > page.committed:
-            raise TransitionError(f"pin on {columns} columns of a page with {page.committed}")
+        if not page.alive or columns > page.committed:
+            self._refuse_pin(page, columns)
         page.pins.append(columns)
         return PagePin(page, columns)
 
@@ -203,6 +126,27 @@ class LogicalPages:
             raise StaleHandleError(f"page {pin.page.generation} has no pin of {pin.columns}")
         pin.page.pins.remove(pin.columns)
         self._reap(pin.page)
+
+    def pin_many(self, pages: Sequence[LogicalPage], tokens: int) -> list[PagePin]:
+        """Pin ``pages``, which are those of the first ``tokens`` of a directory, each as
+        :meth:`pin` does, or none and its error."""
+        pins = list(map(PagePin, pages, columns_of(tokens)))
+        for page, columns in pins:
+            if not page.alive or columns > page.committed:
+                self._refuse_pin(page, columns)
+        for page, columns in pins:
+            page.pins.append(columns)
+        return pins
+
+    def unpin_many(self, pins: Iterable[PagePin]) -> None:
+        """End each of ``pins`` as :meth:`unpin` does."""
+        for pin in pins:
+            page, columns = pin
+            if not page.alive or columns not in page.pins:
+                self.unpin(pin)
+            page.pins.remove(columns)
+            if not page.pins and page.writer is None and not page.holds:
+                self._reap(page)
 
     def keep_only(
         self, holds: Mapping[int, list[int]], active: Mapping[int, int], writers: Collection[int]
@@ -241,7 +185,7 @@ class LogicalPages:
             f"{self.pool.name}: each allocated unit carries a live page or an open restore",
         )
         for page in self._live.values():
-            _check_page(page, self.pool.name)
+            check_page(page, self.pool.name)
 
     def _rewind(self, page: LogicalPage, columns: int) -> None:
         if columns >= page.committed:
@@ -261,6 +205,10 @@ class LogicalPages:
         if not page.alive:
             raise StaleHandleError(f"logical page {page.generation} was freed")
 
+    def _refuse_pin(self, page: LogicalPage, columns: int) -> None:
+        self._require_alive(page)
+        raise TransitionError(f"pin on {columns} columns of a page with {page.committed}")
+
     def _reap(self, page: LogicalPage) -> None:
         if page.refs or page.pins:
             return
@@ -270,24 +218,3 @@ class LogicalPages:
             self.pool.release(page.device.location)
         if page.host is not None and self._arena is not None:
             self._arena.free(page.host.location)
-
-
-def _check_page(page: LogicalPage, pool: str) -> None:
-    name = f"{pool}: page {page.generation}"
-    needs = [*page.holds, *page.pins]
-    require(page.alive and bool(page.refs or page.pins), f"{name} lives while it is referenced")
-    require(0 <= page.committed <= PAGE_TOKENS, f"{name} has 0..64 committed columns")
-    require(all(0 <= n <= page.committed for n in needs), f"{name}: needs are committed")
-    require(0 not in page.holds, f"{name}: a hold needs at least one column")
-    require(page.writer is None or page.committed < PAGE_TOKENS, f"{name}: no writer when full")
-    require(
-        page.on_device(page.protected) or page.on_host(page.protected),
-        f"{name}: a valid replica covers the protected columns",
-    )
-    require(
-        (page.writer is None and not page.active) or page.on_device(page.committed),
-        f"{name}: a page in use lies on the device",
-    )
-    for replica in (page.device, page.host):
-        covered = replica is None or replica.coverage <= page.committed
-        require(covered, f"{name}: no replica covers more than is committed")

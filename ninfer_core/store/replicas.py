@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from ninfer_core.store.errors import ProtectedRangeError, StaleHandleError, TransitionError
 from ninfer_core.store.host_arena import Extent, HostArena
 from ninfer_core.store.logical_pages import LogicalPage, LogicalPages, PagePin, Replica
@@ -23,14 +25,23 @@ class Replicas:
 
     def receive(self, grant: Reservation) -> Unit:
         """A unit as the destination of a restore: publish or discard it."""
-        unit = grant.draw(self._pages.pool.name)
-        self._pages.incoming.add(unit)
-        return unit
+        return self.receive_many(grant, 1)[0]
+
+    def receive_many(self, grant: Reservation, count: int) -> list[Unit]:
+        """The same, so many times."""
+        units = grant.draw_many(self._pages.pool.name, count)
+        self._pages.incoming.update(units)
+        return units
 
     def discard(self, unit: Unit) -> None:
         """The restore into ``unit`` was given up; no copy writes it any more."""
-        self._take_incoming(unit)
-        self._pages.pool.release(unit)
+        self.discard_many((unit,))
+
+    def discard_many(self, units: Collection[Unit]) -> None:
+        """The same of many."""
+        for unit in units:
+            self._take_incoming(unit)
+        self._pages.pool.release_many(units)
 
     def publish_device(self, pin: PagePin, unit: Unit) -> None:
         """The pinned columns now also lie in the received ``unit``; the page owns it."""
@@ -53,7 +64,21 @@ class Replicas:
     def may_drop_device(self, page: LogicalPage) -> bool:
         """Whether the device replica is unused and the host has all that is needed."""
         idle = not page.active and page.writer is None and not page.pins
-        return page.device is not None and idle and page.on_host(page.protected)
+        return idle and page.device is not None and page.on_host(page.protected)
+
+    def drop_idle(self, pages: Iterable[LogicalPage]) -> int:
+        """Free the device units of those of ``pages`` that :meth:`may_drop_device`, as
+        :meth:`drop_device` does; says how many."""
+        units = []
+        for page in pages:
+            if page.alive and self.may_drop_device(page):
+                assert page.device is not None
+                assert page.host is not None
+                units.append(page.device.location)
+                page.device = None
+                page.committed = page.host.coverage
+        self._pages.pool.release_many(units)
+        return len(units)
 
     def drop_device(self, page: LogicalPage) -> None:
         """Free the device unit; columns that only it covered are forgotten."""
@@ -75,6 +100,20 @@ class Replicas:
         self._arena.free(page.host.location)
         page.host = None
         page.committed = page.device.coverage
+
+    def drop_spare(self, pages: Iterable[LogicalPage]) -> None:
+        """Free the host extents of those of ``pages`` of which the device has all that is needed,
+        as :meth:`drop_host` does."""
+        extents = []
+        for page in pages:
+            host, device = page.host, page.device
+            if host is None or device is None:
+                continue
+            if page.alive and page.on_device(page.protected):
+                extents.append(host.location)
+                page.host = None
+                page.committed = device.coverage
+        self._arena.free_many(extents)
 
     def _take_incoming(self, unit: Unit) -> None:
         if unit not in self._pages.incoming:

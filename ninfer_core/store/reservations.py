@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from ninfer_core.contract.resources import NeverFits
 from ninfer_core.contract.single_use import SingleUse
@@ -46,11 +47,27 @@ class Reservation(SingleUse):
         self._units[pool] = left - 1
         return self._ledger.pool(pool).draw(near)
 
+    def draw_many(self, pool: str, count: int) -> list[Unit]:
+        """The same as so many times :meth:`draw`, or nothing and the error."""
+        left = self._units.get(pool, 0)
+        if left < count:
+            raise PermitViolationError(f"{count} of pool {pool!r} were drawn; {left} are left")
+        self._units[pool] = left - count
+        return self._ledger.pool(pool).draw_many(count)
+
     def draw_extent(self) -> Extent:
         """The next host extent, in the order asked for."""
-        if not self._extents:
-            raise PermitViolationError("no host extent is left in this reservation")
-        return self._extents.pop(0)
+        return self.draw_extents(1)[0]
+
+    def draw_extents(self, count: int) -> list[Extent]:
+        """The next so many, or none and the error."""
+        if count > len(self._extents):
+            raise PermitViolationError(
+                f"no host extent is left in this reservation: {count} were drawn of "
+                f"{len(self._extents)}"
+            )
+        drawn, self._extents = self._extents[:count], self._extents[count:]
+        return drawn
 
     def settle(self) -> Demand:
         """Return what was not drawn and say how much that was. A second call raises."""
@@ -90,10 +107,11 @@ class Ledger:
 
     def shortfall(self, demand: Demand) -> Shortfalls | None:
         """What :meth:`reserve` would answer now, without holding anything."""
-        answer = self.reserve(demand)
-        if isinstance(answer, Shortfalls):
-            return answer
-        answer.settle()
+        short = self._short_units(demand.units)
+        arena = self._arena_for(demand.host_extents)
+        host_short = arena is not None and not arena.fits(demand.host_extents)
+        if short or host_short:
+            return self._shortfall(short, demand.host_extents, host_short)
         return None
 
     def never_fits(self, demand: Demand) -> NeverFits | None:
@@ -103,7 +121,7 @@ class Ledger:
                 return NeverFits(name, count, self.pool(name).capacity)
         host = self._arena
         if host is not None and demand.host_extents:
-            needed = sum(host.rounded(size) for size in demand.host_extents)
+            needed = _charged(host, demand.host_extents)
             if needed > host.capacity:
                 return NeverFits(host.name, needed, host.capacity)
         return None
@@ -170,29 +188,40 @@ class Ledger:
         short.sort(key=lambda axis: order.index(axis.pool))
         if host_short and self._arena is not None:
             arena = self._arena
-            needed = sum(arena.rounded(size) for size in sizes)
+            needed = _charged(arena, sizes)
             short.append(
                 PoolShortfall(arena.name, needed, arena.free_bytes, largest=arena.largest_free)
             )
         return Shortfalls(tuple(short))
 
     def _allocate(self, sizes: tuple[int, ...]) -> list[Extent] | None:
+        arena = self._arena_for(sizes)
+        extents: list[Extent] = []
+        if arena is None:
+            return extents
+        for size, run in groupby(sizes):
+            some = arena.allocate_many(size, sum(1 for _ in run))
+            if some is None:
+                self._free(extents)
+                return None
+            extents += some
+        return extents
+
+    def _arena_for(self, sizes: tuple[int, ...]) -> HostArena | None:
+        """The arena that gives extents of ``sizes``; None where there are none."""
         if not sizes:
-            return []
+            return None
         if self._arena is None:
             raise PermitViolationError("host extents were asked of a store without a host arena")
         if min(sizes) <= 0:
             raise PermitViolationError(f"a demand's host extents have 1 byte or more: {sizes}")
-        extents: list[Extent] = []
-        for size in sizes:
-            extent = self._arena.allocate(size)
-            if extent is None:
-                self._free(extents)
-                return None
-            extents.append(extent)
-        return extents
+        return self._arena
 
     def _free(self, extents: list[Extent]) -> None:
-        for extent in extents:
-            assert self._arena is not None
-            self._arena.free(extent)
+        if self._arena is not None:
+            self._arena.free_many(extents)
+
+
+def _charged(arena: HostArena, sizes: Iterable[int]) -> int:
+    """Bytes that extents of ``sizes`` are charged together."""
+    return sum(arena.rounded(size) * sum(1 for _ in run) for size, run in groupby(sizes))

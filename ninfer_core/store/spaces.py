@@ -16,6 +16,7 @@ from ninfer_core.store.errors import (
 )
 from ninfer_core.store.handles import HandleTable
 from ninfer_core.store.logical_pages import LogicalPage, LogicalPages, columns_on, pages_for
+from ninfer_core.store.page_records import off_device
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.space import Point, Space, SpaceHandle, SpaceView
 from ninfer_core.store.units import UnitPool
@@ -244,9 +245,9 @@ class SpaceLedger:
             raise TransitionError(f"{pages} pages do not fit a table row of {self.tables.columns}")
 
     def _require_resident(self, space: Space, tokens: int) -> None:
-        for index in range(pages_for(tokens)):
-            if not space.pages[index].on_device(columns_on(index, tokens)):
-                raise TransitionError(f"{self.pool.name}: page {index} is not on the device")
+        for page in off_device(space.pages, tokens):
+            index = space.pages.index(page)
+            raise TransitionError(f"{self.pool.name}: page {index} is not on the device")
 
 
 def _physical(page: LogicalPage) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ninfer_core.store.demand import PoolShortfall
 from ninfer_core.store.errors import PermitViolationError, StaleHandleError, require
@@ -25,11 +26,10 @@ class Plane:
     unit_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """One allocation of the unit ``index``; the generation differs in its next allocation."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # in the place of tuple.index, which nobody asks for
     generation: int
 
 
@@ -89,6 +89,33 @@ class UnitPool:
         self.allocated += 1
         return Unit(index, self._generations[index])
 
+    def draw_many(self, count: int) -> list[Unit]:
+        """What ``count`` calls of :meth:`draw` would give, or nothing and the error."""
+        if count > self.reserved:
+            raise PermitViolationError(
+                f"pool {self.name}: {count} units drawn, {self.reserved} reserved"
+            )
+        indices = self._free[:count]
+        del self._free[:count]
+        for index in indices:
+            self._live[index] = 1
+        self.reserved -= count
+        self.allocated += count
+        return [Unit(index, self._generations[index]) for index in indices]
+
+    def release_many(self, units: Collection[Unit]) -> None:
+        """Free allocated units: all of them, or none and the error of :meth:`release`."""
+        for unit in units:
+            self.validate(unit)
+        if len(set(units)) < len(units):
+            raise StaleHandleError(f"pool {self.name}: a unit was released twice at once")
+        for index, _ in units:
+            self._live[index] = 0
+            self._generations[index] += 1
+        self.allocated -= len(units)
+        self._free += [index for index, _ in units]
+        self._free.sort()
+
     def release(self, unit: Unit) -> None:
         """Free an allocated unit. Raises :class:`StaleHandleError` the second time."""
         self.validate(unit)
@@ -118,8 +145,7 @@ class UnitPool:
     def keep_only(self, units: Collection[Unit]) -> int:
         """Free every allocated unit but ``units``; says how many."""
         lost = [unit for unit in self.live_units() if unit not in units]
-        for unit in lost:
-            self.release(unit)
+        self.release_many(lost)
         return len(lost)
 
     def live_units(self) -> frozenset[Unit]:

@@ -18,6 +18,7 @@ from ninfer_core.store import (
     UnitPool,
 )
 from ninfer_core.store.logical_pages import LogicalPage
+from ninfer_core.store.page_records import columns_of
 from ninfer_core.store.reservations import Ledger
 from ninfer_core.store.space import Space
 from ninfer_core.store.units import Unit
@@ -68,8 +69,13 @@ def lenient_unhold(self, page: LogicalPage, columns: int) -> None:
 
 
 def pins_are_ignored(patch) -> None:
-    patch.setattr(LogicalPages, "pin", lambda self, page, columns: FakePin(page, columns))
-    patch.setattr(LogicalPages, "unpin", lambda self, pin: None)
+    def pin_many(self, pages, tokens):
+        return [
+            FakePin(page, columns) for page, columns in zip(pages, columns_of(tokens), strict=True)
+        ]
+
+    patch.setattr(LogicalPages, "pin_many", pin_many)
+    patch.setattr(LogicalPages, "unpin_many", lambda self, pins: None)
 
 
 class FakePin:
@@ -202,17 +208,18 @@ def a_published_state_is_freed_with_its_first_holder(patch) -> None:
 
 
 def extents_overlap(patch) -> None:
-    def allocate(self, size: int):
-        extent = original(self, size)
-        if extent is None or not extent.offset:
-            return extent
+    def allocate_many(self, size: int, count: int):
+        extents = original(self, size, count)
+        if not extents or not extents[-1].offset:
+            return extents
+        extent = extents[-1]
         del self._live[extent.offset]
         moved = Extent(extent.offset - 512, extent.size, extent.generation)
         self._live[moved.offset] = moved
-        return moved
+        return [*extents[:-1], moved]
 
-    original = HostArena.allocate
-    patch.setattr(HostArena, "allocate", allocate)
+    original = HostArena.allocate_many
+    patch.setattr(HostArena, "allocate_many", allocate_many)
 
 
 def the_only_replica_is_dropped(patch) -> None:

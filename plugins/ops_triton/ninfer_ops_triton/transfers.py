@@ -50,14 +50,16 @@ def _check(units: UnitPlanes, moves: Tensor, host: Tensor) -> None:
     if not host.is_contiguous():
         raise OpError("host must be contiguous")
     count, last = units.planes[0].shape[0], host.numel() - image_bytes(units.planes)
-    for unit, image in moves.tolist():
+    listed = moves.numpy()
+    unit, image = listed[:, 0], listed[:, 1]
+    wrong = (unit < 0) | (unit >= count) | (image < 0) | (image > last) | (image % GRAIN != 0)
+    for unit, image in listed[wrong].tolist():
         if not 0 <= unit < count:
             raise OpError(f"unit {unit} of a pool of {count} was moved")
-        if not 0 <= image <= last or image % GRAIN:
-            raise OpError(
-                f"an image at {image} of a host memory of {host.numel()} bytes; it must lie inside "
-                f"and begin at a multiple of {GRAIN}"
-            )
+        raise OpError(
+            f"an image at {image} of a host memory of {host.numel()} bytes; it must lie inside "
+            f"and begin at a multiple of {GRAIN}"
+        )
 
 
 def _copies(

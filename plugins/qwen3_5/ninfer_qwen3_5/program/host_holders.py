@@ -26,22 +26,22 @@ class HostHolders:
     def hold(self, pages: Iterable[LogicalPage], *, alone: bool) -> None:
         """One more holder of ``pages``."""
         pages = tuple(pages)
-        self._keep.update(page.generation for page in pages)
+        self._keep.update([page.generation for page in pages])
         if alone:
             self.leave_device(pages)
 
     def unhold(self, pages: Iterable[LogicalPage], *, alone: bool) -> None:
         """One holder less; ``alone`` as it was at last."""
-        for page in pages:
-            _less(self._keep, page.generation)
-            if alone:
-                _less(self._alone, page.generation)
+        numbers = [page.generation for page in pages]
+        _less(self._keep, numbers)
+        if alone:
+            _less(self._alone, numbers)
 
     def leave_device(self, pages: Iterable[LogicalPage]) -> None:
         """A holder of ``pages`` has no part on the device any more."""
-        for page in pages:
-            self._alone[page.generation] += 1
-            self._idle[page.generation] = page
+        numbered = [(page.generation, page) for page in pages]
+        self._alone.update([number for number, _ in numbered])
+        self._idle.update(numbered)
 
     def arrived(self, pages: Iterable[LogicalPage]) -> None:
         """These lie on the device again."""
@@ -49,7 +49,8 @@ class HostHolders:
 
     def keeps(self, page: LogicalPage, besides: int = 0) -> bool:
         """Whether somebody wants ``page`` on the host, ``besides`` so many holders."""
-        return self.keepers(page) + self._relied[page.generation] > besides
+        number = page.generation
+        return self._keep.get(number, 0) + self._relied.get(number, 0) > besides
 
     def keepers(self, page: LogicalPage) -> int:
         """Holders of ``page`` that want it on the host."""
@@ -65,13 +66,12 @@ class HostHolders:
 
     def relied(self, pages: Iterable[LogicalPage]) -> None:
         """It has ended."""
-        for page in pages:
-            _less(self._relied, page.generation)
+        _less(self._relied, [page.generation for page in pages])
 
     def deserted(self, page: LogicalPage, leaving: int = 0, gone: int = 0) -> bool:
         """Whether every reference of ``page`` is alone on the host, once ``leaving`` more holders
         are and ``gone`` references, which are not, have ended."""
-        return page.refs - gone == self._alone[page.generation] + leaving
+        return page.refs - gone == self._alone.get(page.generation, 0) + leaving
 
     def idle(self) -> list[LogicalPage]:
         """Live pages on the device of which every reference is alone on the host."""
@@ -102,7 +102,11 @@ class HostHolders:
         require(+alone == +self._alone, "pages that are kept on the host alone are counted")
 
 
-def _less(counts: Counter[int], number: int) -> None:
-    counts[number] -= 1
-    if not counts[number]:
-        del counts[number]
+def _less(counts: Counter[int], numbers: Iterable[int]) -> None:
+    """One less of each of ``numbers``."""
+    for number in numbers:
+        left = counts[number] - 1
+        if left:
+            counts[number] = left
+        else:
+            del counts[number]

@@ -12,6 +12,7 @@ from ninfer_core.store.demand import Demand
 from ninfer_core.store.histories import History, HistoryLease
 from ninfer_core.store.host_arena import Extent, HostArena
 from ninfer_core.store.logical_pages import LogicalPage, PagePin
+from ninfer_core.store.page_records import off_host
 from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.units import Unit
 from ninfer_qwen3_5.model.state import ModelState
@@ -51,11 +52,11 @@ class HostTier:
 
     def save_demand(self, history: History, frontier: int) -> Demand:
         """Host extents for a state image and for the pages that no host replica covers yet."""
-        lease = self.lease(history, frontier)
-        missing = len(_off_host(lease))
-        lease.release()
-        sizes = self.transfers.slot_bytes, *[self.transfers.page_bytes] * missing
-        return Demand(host_extents=tuple(self._arena.rounded(size) for size in sizes))
+        missing = len(off_host(self.pages(history), frontier))
+        slot, page = map(
+            self._arena.rounded, (self.transfers.slot_bytes, self.transfers.page_bytes)
+        )
+        return Demand(host_extents=(slot, *[page] * missing))
 
     def save(self, slot: int, lease: HistoryLease, grant: Reservation) -> Transfer:
         """Enqueue the copy of a slot and of the leased pages that lack a host replica, into the
@@ -70,26 +71,20 @@ class HostTier:
 
     def publish_saved(self, lease: HistoryLease, grant: Reservation) -> Extent:
         """The save has landed: pages own their extents, the caller that of the state image."""
-        image = grant.draw_extent()
-        for pin in _off_host(lease):
-            self._replicas.publish_host(pin, grant.draw_extent())
+        image, pins = grant.draw_extent(), _off_host(lease)
+        for pin, extent in zip(pins, grant.draw_extents(len(pins)), strict=True):
+            self._replicas.publish_host(pin, extent)
         return image
 
     def trim(self) -> int:
         """Free device pages that nobody needs who has a part on the device: those that somebody
         else needed when they were saved. Says how many."""
-        return self.drop_device(self.holders.idle())
+        return self._replicas.drop_idle(self.holders.idle())
 
     def drop_device(self, pages: Iterable[LogicalPage]) -> int:
         """The same of some pages."""
-        idle = [
-            page
-            for page in pages
-            if page.alive and self.holders.deserted(page) and self._replicas.may_drop_device(page)
-        ]
-        for page in idle:
-            self._replicas.drop_device(page)
-        return len(idle)
+        deserted = self.holders.deserted
+        return self._replicas.drop_idle([p for p in pages if p.alive and deserted(p)])
 
     def load_units(self, history: History) -> int:
         """Device units that :meth:`receive` takes."""
@@ -101,7 +96,7 @@ class HostTier:
 
     def receive(self, lease: HistoryLease, grant: Reservation) -> list[Unit]:
         """Destinations of the leased pages that do not lie on the device."""
-        return [self._replicas.receive(grant) for _ in _off_device(lease)]
+        return self._replicas.receive_many(grant, len(_off_device(lease)))
 
     def load(self, slot: int, image: Extent, lease: HistoryLease, units: Rows[Unit]) -> Transfer:
         """Enqueue the copy of a state image and of the leased pages into ``units``."""
@@ -117,15 +112,12 @@ class HostTier:
 
     def discard(self, units: Iterable[Unit]) -> None:
         """The load was given up; nothing is on its way into ``units``."""
-        for unit in units:
-            self._replicas.discard(unit)
+        self._replicas.discard_many(tuple(units))
 
     def drop_host(self, pages: Iterable[LogicalPage]) -> None:
         """Free the host extents of live pages on the device that no holder keeps."""
-        for page in pages:
-            spare = page.alive and page.host is not None and not self.holders.keeps(page)
-            if spare and page.on_device(page.protected):
-                self._replicas.drop_host(page)
+        keeps = self.holders.keeps
+        self._replicas.drop_spare([p for p in pages if p.host is not None and not keeps(p)])
 
     def free(self, image: Extent) -> None:
         """Give the extent of a state image back. Refused while a copy reads it."""

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
     from ninfer_core.device.base import Device, Event, Lane
 
+PART_COPIES = 256
+"""Copies that are enqueued at once: each costs the host some us, and rounds must be launched."""
+
 PART_PAGES = 128
-"""Pages that are enqueued at once. It takes the host some us each, while rounds must be launched,
-and the copies of one part should last for as long as a round."""
+"""Pages of them at most: the copies of one part should last for as long as a round."""
+
+FIRST_PAGES = 32
+"""The same beside a state. A first part is enqueued where a transaction has most to do, and waits
+for the round that runs then: it has to last until the next one is launched."""
 
 PARTS = 3
 """Parts that may be on their way at once: a stream's queue has an end, and blocks there."""
@@ -190,12 +196,13 @@ class Transfers:
 
         self._check(slot, pages, extents)
         units = [*([] if slot is None else [slot]), *pages]
-        listed = [(unit, extent.offset) for unit, extent in zip(units, extents, strict=True)]
-        moves = torch.tensor(listed, dtype=torch.int64).view(-1, 2)
+        moves = torch.tensor([units, [extent.offset for extent in extents]]).T.contiguous()
         state, rest = moves[: slot is not None], moves[slot is not None :]
-        parts = [partial(self._enqueue, way, state, rest[:PART_PAGES])]
-        for first in range(PART_PAGES, len(rest), PART_PAGES):
-            some = rest[first : first + PART_PAGES]
+        most = max(1, min(PART_PAGES, PART_COPIES // len(self._pages.runs)))
+        first = most if slot is None else min(most, FIRST_PAGES)
+        parts = [partial(self._enqueue, way, state, rest[:first])]
+        for start in range(first, len(rest), most):
+            some = rest[start : start + most]
             parts.append(partial(self._enqueue, way, moves[:0], some))
         way.lane.wait_for(self.compute.record())
         size = len(pages) * self.page_bytes + (slot is not None) * self.slot_bytes
@@ -214,11 +221,13 @@ class Transfers:
                     way.op(units, moves, self._host)
 
     def _check(self, slot: int | None, pages: Rows[int], extents: Rows[Extent]) -> None:
-        sizes = [*([] if slot is None else [self.slot_bytes]), *[self.page_bytes] * len(pages)]
+        images = len(pages) + (slot is not None)
         if len(pages) > self._most:
             raise EngineFailure(f"{len(pages)} pages in one transfer; {self._most} is the most")
-        if len(extents) != len(sizes):
-            raise EngineFailure(f"{len(extents)} host extents for {len(sizes)} images")
-        short = [e for e, size in zip(extents, sizes, strict=True) if e.size < size]
+        if len(extents) != images:
+            raise EngineFailure(f"{len(extents)} host extents for {images} images")
+        first = images - len(pages)
+        short = [extent for extent in extents[:first] if extent.size < self.slot_bytes]
+        short += [extent for extent in extents[first:] if extent.size < self.page_bytes]
         if short:
             raise EngineFailure(f"{short[0]} is too short for its image")

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Rows
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.sampling import TokenLogprobs
-from ninfer_core.contract.units import UnitKind
+from ninfer_core.contract.units import PendingBatch, UnitKind
 from ninfer_core.device.flags import Flag
 from ninfer_core.ops.table import Ops
 from ninfer_qwen3_5.program.queued.expected import Expected
@@ -52,7 +52,7 @@ class RoundLauncher:
         self._flags = [Flag(ring.flag(number)) for number in range(DEPTH)]
         self._expected = Expected()
         self._done_at = 0.0
-        self.rehearse: Callable[[], object] | None = None
+        self.rehearse: Callable[[PendingBatch], object] | None = None
 
     def launch(self, rows: Rows[UnitRow]) -> RoundLaunch:
         """Enqueue a round; the half that draws waits for ``finish`` where a row has masks."""
@@ -65,7 +65,8 @@ class RoundLauncher:
             plain = plain and sequence.plain
             listing = listing or sequence.top is not None
             work.counted = True
-        number = self._ring.write(words, self._changes())
+        changes = self._lanes.changes(self._tables, CHANGES) if self._tables.pending else []
+        number = self._ring.write(words, changes)
         part = Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN
         captured = self._rounds.captured(len(rows), part)
         captured.graph.replay()
@@ -91,29 +92,23 @@ class RoundLauncher:
             rows = self._ops.logprobs(captured.logits, captured.drawn.tokens, most)
         return ComingLogprobs.of(rows, tops, self._lane)
 
-    def wait(self, number: int, count: int, started: float) -> Drawing:
-        """Block until the flag of a round is up that was launched at ``started``."""
+    def wait(
+        self, number: int, count: int, started: float, rehearse: Callable[[], object] | None = None
+    ) -> Drawing:
+        """Block until the flag of a round is up that was launched at ``started``; ``rehearse`` as
+        in :meth:`Flag.wait`."""
         began = max(started, self._done_at)
         left = max(0.0, self._expected.seconds(count) - (time.perf_counter() - began))
         overslept = self._flags[number % DEPTH].wait(
-            number + 1, left, check=self._lane.query, rehearse=self.rehearse, what="a round"
+            number + 1, left, check=self._lane.query, rehearse=rehearse, what="a round"
         )
         self._done_at = time.perf_counter()
         self._expected.learn(count, self._done_at - began, overslept)
         return self._ring.read(number, count)
 
-    def _changes(self) -> list[tuple[int, int, int]]:
-        """Block table entries that the device does not have yet; more than a round can carry go by
-        whole rows."""
-        if not self._tables.pending:
-            return []
-        changes: list[tuple[int, int, int]] = list(self._tables.drain())
-        self._lanes.check_pages(page for _, _, page in changes)
-        if len(changes) <= CHANGES:
-            return changes
-        for row in {row for row, _, _ in changes}:
-            self._lanes.send_row(self._tables, row)
-        return []
+    def set_out(self, rows: Rows[UnitRow]) -> None:
+        """What :meth:`launch` does up to the launch, to no effect."""
+        self._ring.put([_words(row.work, row.work.sequence) for row in rows], ())
 
 
 class RoundLaunch(DrawnLaunch):
@@ -144,7 +139,16 @@ class RoundLaunch(DrawnLaunch):
         return dead
 
     def _wait(self) -> Drawing:
-        return self._launcher.wait(self._number, len(self.rows), self._launched)
+        rehearse = None if self._launcher.rehearse is None else self._rehearse
+        return self._launcher.wait(self._number, len(self.rows), self._launched, rehearse)
+
+    def _rehearse(self) -> None:
+        """Go through what comes next, as if every row had drawn the token 0."""
+        launcher, zeros = self._launcher, [0] * len(self.rows)
+        launcher.set_out(self.rows)
+        if launcher.rehearse is not None:
+            nothing = [NO_LOGPROBS] * len(self.rows)
+            launcher.rehearse(self._pending((zeros, zeros), nothing, (), 0.0, 0.0))
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         if self._logprobs is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -110,6 +109,16 @@ class LaneState:
             ids = self._on_device(torch.tensor(tokens))
             self.counts.generated[row].index_add_(0, ids, torch.full_like(ids, amount).int())
 
+    def changes(self, tables: BlockTables, most: int) -> list[tuple[int, int, int]]:
+        """Block table entries that the device does not have yet: row, column, page. More than
+        ``most``, which a round can carry, go by whole rows."""
+        if tables.pending > most:
+            for row in tables.pending_rows():
+                self.send_row(tables, row)
+        changes: list[tuple[int, int, int]] = list(tables.drain())
+        self.check_pages([page for _, _, page in changes])
+        return changes
+
     def send_row(self, tables: BlockTables, row: int) -> None:
         """Copy one row of the host's block table whole, as it is when the lane comes to it."""
         self.take_row(tables, row, self.host_tables[row])
@@ -119,8 +128,10 @@ class LaneState:
         self.check_pages(tables.take_row(row))
         self.tables.block_tables[row].copy_(pages, non_blocking=True)
 
-    def check_pages(self, pages: Iterable[int]) -> None:
+    def check_pages(self, pages: Rows[int]) -> None:
         """Raise EngineFailure for a page that is none: kernels would follow it anywhere."""
+        if not pages or (min(pages) >= 0 and max(pages) < self._pages):
+            return
         for page in pages:
             if not 0 <= page < self._pages:
                 raise EngineFailure(

@@ -13,7 +13,7 @@ from ninfer_qwen3_5.program.queued.results import fetch
 from ninfer_qwen3_5.program.queued.ring import CHANGES
 from ninfer_qwen3_5.program.queued.rounds import Part
 from ninfer_qwen3_5.program.queued.spec_flight import Results, SpecLaunch, SpecRow
-from ninfer_qwen3_5.program.queued.spec_inputs import Behind, Change, RowWords, SpecInputs
+from ninfer_qwen3_5.program.queued.spec_inputs import Behind, RowWords, SpecInputs
 from ninfer_qwen3_5.program.queued.spec_rounds import Held, SpecRounds
 from ninfer_qwen3_5.program.units import UnitRow
 from ninfer_qwen3_5.program.work import RowWork
@@ -64,7 +64,7 @@ class SpecLauncher:
         self._fold_ahead([one for one in opened if one.before is not None])
         masked = any(row.masks is not None for row in rows)
         width = self._rounds.width(max(row.work.executed for row in rows), masked=masked)
-        changes = self._changes()
+        changes = self._lanes.changes(self._tables, CHANGES) if self._tables.pending else []
         self.inputs.send([_words(one) for one in opened], width, changes)
         if changes:
             self._rounds.replay_changes()
@@ -146,19 +146,6 @@ class SpecLauncher:
         if rows:
             self.inputs.send_fold(rows)
             self._rounds.replay_fold(len(rows))
-
-    def _changes(self) -> Rows[Change]:
-        """Block table entries that the device does not have yet; more than a round can carry go by
-        whole rows."""
-        if not self._tables.pending:
-            return []
-        changes: list[Change] = list(self._tables.drain())
-        self._lanes.check_pages(page for _, _, page in changes)
-        if len(changes) <= CHANGES:
-            return changes
-        for row in {row for row, _, _ in changes}:
-            self._lanes.send_row(self._tables, row)
-        return []
 
 
 def _words(opened: SpecRow) -> RowWords:
