@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from _arranged import arranged
 from _setting import print_report
 
 from ninfer_core.contract.errors import InvalidSchema
 from ninfer_core.contract.frontend import GrammarSource
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar.backend import XGrammarCompiler, open_backend
-from ninfer_grammar_xgrammar.schema.order import arranged
 from ninfer_grammar_xgrammar.schema.terms import canonical
 
 LEAST_GROUPS = 220
