@@ -20,7 +20,7 @@ OTHERS = {"--pyargs", "--ninfer-plugin", "--dist"}
 @pytest.fixture(scope="module")
 def pages(root):
     """Path from the root to text, of every page."""
-    files = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    files = [root / "README.md", root / "bench/README.md", *sorted((root / "docs").glob("*.md"))]
     return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in files}
 
 
@@ -87,6 +87,14 @@ def test_the_readme_counts_the_seams(pages):
 
     words = {10: "ten", 11: "eleven", 12: "twelve", 13: "thirteen"}
     assert f"[{words[len(SEAMS)]} seams](docs/plugins.md)" in pages["README.md"]
+
+
+def test_the_scripts_of_bench_are_all_listed(root, pages):
+    speed, acceptance = pages["bench/README.md"].split("## Acceptance")
+    stages = {path.name for path in root.glob("bench/accept/gpu_*.py")}
+    for text, folder in ((speed, root / "bench"), (acceptance, root / "bench/accept")):
+        listed = set(re.findall(r"`([a-z]\w*\.py)`", text))
+        assert listed == {path.name for path in folder.glob("[a-z]*.py")} - stages
 
 
 def test_every_page_is_reached_from_the_readme(pages):
