@@ -51,10 +51,13 @@ class WarmUpSizes:
 
     def prompt_lengths(self) -> list[int]:
         """Every power of two up to a chunk and its successor, the chunk and its successor: one
-        length of each size class that a kernel may tell apart, and a prompt of two chunks."""
+        length of each size class that a kernel may tell apart, and a prompt of two chunks. Between
+        them what libraries of products may tell apart by rows, which load each kernel at its first
+        use: 96, 192 and multiples of 128."""
         top = max(1, self.max_context - NEW_TOKENS)
         powers = [1 << place for place in range(self.prefill_chunk.bit_length())]
         sizes = {size + more for size in (*powers, self.prefill_chunk) for more in (0, 1)}
+        sizes |= {size for size in (96, 192, *range(128, 2048, 128)) if size < self.prefill_chunk}
         return sorted({min(size, top) for size in sizes})
 
 

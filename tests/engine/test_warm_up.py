@@ -127,7 +127,12 @@ def test_prompt_lengths() -> None:
     assert WarmUpSizes(1, 8, 64, 64).prompt_lengths() == [1, 2, 3, 4, 5, 8, 9]
     assert WarmUpSizes(1, 6, 64, 64).prompt_lengths() == [1, 2, 3, 4, 5, 6, 7]
     assert WarmUpSizes(1, 64, 10, 64).prompt_lengths() == [1, 2, 3, 4, 5, 7]
-    assert WarmUpSizes(1, 1024, 4096, 64).prompt_lengths()[-2:] == [1024, 1025]
+    between = [size for size in WarmUpSizes(1, 1024, 4096, 64).prompt_lengths() if size > 65]
+    assert between == [
+        96, 128, 129, 192, 256, 257, 384, 512, 513, 640, 768, 896, 1024, 1025,
+    ]  # fmt: skip
+    assert WarmUpSizes(1, 96, 4096, 64).prompt_lengths()[-4:] == [64, 65, 96, 97]
+    assert WarmUpSizes(1, 1024, 200, 64).prompt_lengths()[-3:] == [129, 192, 197]
 
 
 def test_a_warm_up_that_breaks_the_engine_ends_the_start() -> None:
