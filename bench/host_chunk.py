@@ -67,7 +67,7 @@ def stand_in() -> None:
     InterpretedFunction.__getitem__ = lambda self, grid: lambda *_, **__: compiled
     launch.driver = lambda: SimpleNamespace(prefer_shared_memory=nothing)
     torch.mm = lambda x, w, out=None: x.new_empty(x.shape[0], w.shape[1]) if out is None else out
-    torch.addmm = lambda r, x, w, out=None: torch.empty_like(r) if out is None else out
+    torch.Tensor.addmm_ = lambda residual, x, w: residual
 
 
 def chunk_of(size: Size, tokens: int, use: Callable[[Callable[[], object]], None]) -> None:

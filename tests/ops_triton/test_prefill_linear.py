@@ -34,7 +34,7 @@ def test_products(operands, kind, count, rows, columns):
     result = prefill_linear.linear_prefill(x, weight)
     assert result.dtype == torch.bfloat16
     assert_close_to_oracle(result, exact, product)
-    added = prefill_linear.linear_prefill_add(x, weight, residual)
+    added = prefill_linear.linear_prefill_add(x, weight, residual.clone())
     assert_close_to_oracle(added, exact + residual.cpu().double(), product + residual.cpu())
 
 

@@ -73,7 +73,10 @@ class NormHead(Protocol):
 
 class LinearPrefillAdd(Protocol):
     def __call__(self, x: Tensor, weight: WeightMatrix, residual: Tensor) -> Tensor:
-        """``residual + linear_prefill(x, weight)``; as :class:`LinearAdd`, not row-invariant."""
+        """``residual + linear_prefill(x, weight)``; as :class:`LinearAdd`, not row-invariant.
+
+        The memory of ``residual`` may be used for the result: nobody reads its values afterwards.
+        """
         ...
 
 

@@ -38,7 +38,7 @@ def linear_prefill(x: Tensor, weight: WeightMatrix) -> Tensor:
         return rounded_product(x, weight)
     if kind_of(weight) == "bf16":
         return torch.mm(x, weight.planes["weight"].t())
-    out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)
+    out = x.new_empty(x.shape[0], weight.rows)
     for first, last, block in widened_blocks(weight, weight.rows):
         torch.mm(x, block.t(), out=out[:, first:last])
     return out
@@ -49,12 +49,12 @@ def linear_prefill_add(x: Tensor, weight: WeightMatrix, residual: Tensor) -> Ten
     check_rows(residual, weight.rows, "residual", x.shape[0])
     if applies(weight, x.shape[0]):
         return rounded_product(x, weight).add_(residual)
+    # In place: elsewhere the library would have the residual copied there first.
     if kind_of(weight) == "bf16":
-        return torch.addmm(residual, x, weight.planes["weight"].t())
-    out = torch.empty((x.shape[0], weight.rows), dtype=x.dtype, device=x.device)
+        return residual.addmm_(x, weight.planes["weight"].t())
     for first, last, block in widened_blocks(weight, weight.rows):
-        torch.addmm(residual[:, first:last], x, block.t(), out=out[:, first:last])
-    return out
+        residual[:, first:last].addmm_(x, block.t())
+    return residual
 
 
 def prompt_logprobs(
