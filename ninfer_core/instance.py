@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninfer_core.contract.engine import DeviceUse, EngineOptions
 from ninfer_core.contract.frontend import Frontend
-from ninfer_core.contract.instance import Budget, BuildRequest, ModelInstance
+from ninfer_core.contract.instance import ArchitectureBuilder, Budget, BuildRequest, ModelInstance
 from ninfer_core.contract.program import Program, ScoringProgram
 from ninfer_core.draft_choice import (
     draft_entry,
@@ -161,7 +161,8 @@ def _build(
         grammar_backend=grammar_backend(host, options.grammar_backend),
         frontend_options=frontend_options(options),
     )
-    instance: ModelInstance = host.load(ARCHITECTURES, entry.name, "build")(request)
+    build: ArchitectureBuilder = host.load(ARCHITECTURES, entry.name, "build")
+    instance = build(request)
     return OpenedInstance(
         instance=RootedInstance(instance, devices, artifact),
         architecture=artifact.architecture or entry.name,

@@ -12,8 +12,7 @@ from typing import Final
 
 from ninfer_core import instance
 from ninfer_core.contract.engine import EngineOptions
-from ninfer_core.contract.frontend import Frontend
-from ninfer_core.contract.instance import FrontendRequest
+from ninfer_core.contract.instance import FrontendOpener, FrontendRequest
 from ninfer_core.engine.remote import RemotePlan, TextSide
 from ninfer_core.grammars import grammar_backend
 from ninfer_core.hookspecs import ARCHITECTURES
@@ -49,7 +48,8 @@ def open_text_side(path: Path, options: EngineOptions, host: PluginHost) -> Text
     artifact = open_artifact(path, weight_formats(host))
     try:
         entry = architecture_for(host, [artifact.architecture or "unnamed"])
-        frontend: Frontend = host.load(ARCHITECTURES, entry.name, "frontend")(
+        opener: FrontendOpener = host.load(ARCHITECTURES, entry.name, "frontend")
+        frontend = opener(
             FrontendRequest(
                 artifact=artifact,
                 max_context=instance.context_of(artifact, options),

@@ -234,7 +234,7 @@ def test_two_of_one_kind_are_refused(saved, drafter, out: Path) -> None:
 
 
 def test_a_target_directory_is_no_drafter(saved, out: Path) -> None:
-    assert "is no drafter" in refusal(saved("untied"), out, saved("untied")).problem
+    assert "is unknown; known are" in refusal(saved("untied"), out, saved("untied")).problem
 
 
 def test_quantising_is_reported_by_parameter(saved, drafter, out: Path) -> None:

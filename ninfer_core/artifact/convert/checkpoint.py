@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ninfer_core.artifact.convert.safetensors import SourceTensor, read_safetensors
 from ninfer_core.artifact.errors import ConversionError
@@ -19,6 +19,8 @@ TEMPLATE = "chat_template.jinja"
 RESOURCES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 _MEND = "give a Hugging Face checkpoint directory with config.json and safetensors weights"
 _HASH_BYTES = 8 << 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,21 @@ class Checkpoint:
     def hash_sources(self, progress: Callable[[str, int], None]) -> tuple[SourceFile, ...]:
         """Name, size and SHA-256 of config and weights; ``progress`` gets (name, bytes hashed)."""
         return tuple(_hash_file(path, progress) for path in self.source_files)
+
+    def among(self, known: Mapping[str, T], place: str, noun: str) -> T:
+        """What ``known`` has under the first class name of the configuration that stands there.
+
+        ``place`` and ``noun`` are what errors call config.json and the directory. Raises
+        `ArtifactError` naming the classes.
+        """
+        mend = f"give a {noun} of a known class or install the plug-in that provides it"
+        listed = Node(dict(self.config), place, mend).need("architectures")
+        names = [node.text() for node in listed.elements()]
+        for name in names:
+            if name in known:
+                return known[name]
+        given = ", ".join(names) or "an empty list"
+        return listed.fail(f"{given} is unknown; known are {', '.join(known) or 'none'}")
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

@@ -13,7 +13,6 @@ from ninfer_core.artifact.convert.checkpoint import Checkpoint, open_checkpoint
 from ninfer_core.artifact.convert.matching import Match, component_sources, refuse_extra
 from ninfer_core.artifact.convert.safetensors import SourceTensor
 from ninfer_core.artifact.errors import ConversionError
-from ninfer_core.artifact.fields import Node
 from ninfer_core.artifact.formats import row_blocks
 from ninfer_core.artifact.model import SourceFile
 from ninfer_core.artifact.quality import BLOCK_ELEMENTS
@@ -94,19 +93,8 @@ def _open(
         raise ConversionError(
             str(directory / unread[0]), "would not be read", "move it away if nothing needs it"
         )
-    return Drafter(checkpoint, _converter(checkpoint, converters)(checkpoint.config, target))
-
-
-def _converter(checkpoint: Checkpoint, converters: Mapping[str, DraftConverter]) -> DraftConverter:
-    mend = "give a drafter of a known class or install the plug-in that provides it"
-    path = str(checkpoint.directory / "config.json")
-    listed = Node(dict(checkpoint.config), path, mend).need("architectures")
-    names = [node.text() for node in listed.elements()]
-    for name in names:
-        if name in converters:
-            return converters[name]
-    known = ", ".join(converters) or "none"
-    return listed.fail(f"{', '.join(names) or 'an empty list'} is no drafter; known are {known}")
+    converter = checkpoint.among(converters, str(directory / "config.json"), "drafter")
+    return Drafter(checkpoint, converter(checkpoint.config, target))
 
 
 def _check_copy(copy: SourceTensor, match: Match, parameters: Sequence[str]) -> None:

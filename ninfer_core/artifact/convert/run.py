@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ninfer_core.artifact.container import DEFAULT_PART_BYTES
 from ninfer_core.artifact.convert.architecture import ArchitectureConverter, ModelDescription
@@ -24,7 +23,6 @@ from ninfer_core.artifact.convert.progress import ConvertProgress, PhaseMeter, n
 from ninfer_core.artifact.convert.recipe import RECIPES, RecipeBook, table_storage
 from ninfer_core.artifact.convert.report import ConversionReport
 from ninfer_core.artifact.errors import ConversionError
-from ninfer_core.artifact.fields import Node
 from ninfer_core.artifact.formats import FormatRegistry, builtin_registry
 from ninfer_core.artifact.model import Provenance
 from ninfer_core.artifact.publish import refuse_existing
@@ -75,7 +73,8 @@ def convert(
     try:
         _check_target(target, chosen)
         checkpoint = open_checkpoint(Path(source))
-        description = _converter(checkpoint.config, architectures).describe(checkpoint.config)
+        converter = checkpoint.among(architectures, "config.json", "checkpoint")
+        description = converter.describe(checkpoint.config)
         added = open_drafters(chosen.drafters, drafters or {}, description)
         job = _Job(
             checkpoint,
@@ -120,19 +119,6 @@ def _plan(
 def _recipe_name(recipes: RecipeBook, options: ConvertOptions) -> str:
     name = recipes.get(options.recipe).name
     return name if options.head is None else f"{name}, head {table_storage(options.head).format}"
-
-
-def _converter(
-    config: Mapping[str, Any], architectures: Mapping[str, ArchitectureConverter]
-) -> ArchitectureConverter:
-    mend = "give a checkpoint of a known architecture or install the plug-in that provides it"
-    listed = Node(dict(config), "config.json", mend).need("architectures")
-    names = [node.text() for node in listed.elements()]
-    for name in names:
-        if name in architectures:
-            return architectures[name]
-    known = ", ".join(architectures) or "none"
-    return listed.fail(f"{', '.join(names) or 'an empty list'} is unknown; known are {known}")
 
 
 @dataclass(frozen=True, slots=True)

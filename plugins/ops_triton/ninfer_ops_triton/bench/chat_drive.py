@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninfer_core.contract.engine import EngineLike, GenerationHandle
+from ninfer_core.contract.engine import EngineLike
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.events import Delta, Failed, Finished, GenerationEvent, GenerationResult
+from ninfer_core.contract.events import Delta, Failed, Finished, GenerationResult
 from ninfer_core.contract.requests import CacheMode, CacheRequest, GenerationOptions, PromptInput
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_ops_triton.bench.drive import Check, next_event
 from ninfer_ops_triton.bench.talks import Talk
-
-_PATIENCE = 0.5
-"""Seconds between looks at Ctrl-C while nothing arrives."""
-
-Check = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ def timed(
     handle = engine.submit(prompt, options)
     try:
         while True:
-            event = _next(handle, check)
+            event = next_event(handle, check)
             passed = time.perf_counter() - submitted
             match event:
                 case Delta() if event.token_ids and first is None:
@@ -88,12 +84,3 @@ def timed(
                     raise EngineFailure("a request ended without a result")
     finally:
         handle.close()
-
-
-def _next(handle: GenerationHandle, check: Check) -> GenerationEvent | None:
-    while True:
-        check()
-        try:
-            return handle.next_event(timeout=_PATIENCE)
-        except TimeoutError:
-            continue

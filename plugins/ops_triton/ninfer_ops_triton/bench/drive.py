@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from ninfer_core import Engine
     from ninfer_core.engine.round_timings import RoundTiming
 
+Check = Callable[[], None]
+"""Called now and then; it may raise, as for Ctrl-C."""
+
 _PATIENCE = 0.5
-"""Seconds between looks at Ctrl-C while nothing arrives."""
+"""Seconds between two checks while nothing arrives."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ def prompts(batch: int, length: int, vocabulary: int, seed: int) -> list[list[in
     return [[rng.randrange(low, high) for _ in range(length)] for _ in range(batch)]
 
 
-def drive(engine: Engine, ids: Sequence[Sequence[int]], new: int, check: Callable[[], None]) -> Run:
+def drive(engine: Engine, ids: Sequence[Sequence[int]], new: int, check: Check) -> Run:
     """Submit all prompts at once, greedily, for ``new`` tokens each, and read all streams to their
     end. They neither use nor leave kept contexts. ``check`` is called now and then and may raise.
     Raises what a request failed with."""
@@ -87,12 +90,12 @@ def drive(engine: Engine, ids: Sequence[Sequence[int]], new: int, check: Callabl
     return Run(len(ids[0]), tuple(streams), opened, closed, rounds)
 
 
-def _await_first(streams: Sequence[Stream], submitted: float, check: Callable[[], None]) -> None:
+def _await_first(streams: Sequence[Stream], submitted: float, check: Check) -> None:
     """Wait for every stream's first token, each in a thread so that none delays another's clock."""
 
     def wait(stream: Stream) -> None:
         while not stream.tokens and not stream.ended:
-            _take(stream, _next(stream.handle, check))
+            _take(stream, next_event(stream.handle, check))
         stream.first = time.perf_counter() - submitted
 
     with ThreadPoolExecutor(len(streams)) as pool:
@@ -110,19 +113,20 @@ def _read_off(streams: Sequence[Stream]) -> float:
     return time.perf_counter()
 
 
-def _follow(streams: Sequence[Stream], opened: float, check: Callable[[], None]) -> float:
+def _follow(streams: Sequence[Stream], opened: float, check: Check) -> float:
     """Read to the end in one thread. A round's results are published in the order of submission, so
     that waiting for the last stream finds those of the others there: one wake for each round."""
     closed = opened if any(stream.ended for stream in streams) else 0.0
     while running := [stream for stream in reversed(streams) if not stream.ended]:
         for stream in running:
-            _take(stream, _next(stream.handle, check))
+            _take(stream, next_event(stream.handle, check))
             if stream.ended and not closed:
                 closed = time.perf_counter()
     return closed or time.perf_counter()
 
 
-def _next(handle: GenerationHandle, check: Callable[[], None]) -> GenerationEvent | None:
+def next_event(handle: GenerationHandle, check: Check) -> GenerationEvent | None:
+    """The next event of a request, None behind its last."""
     while True:
         check()
         try:
