@@ -20,6 +20,7 @@ import openai
 import pytest
 
 from ninfer_core.testing.scripted_engine import Script, ScriptedEngine, echo
+from ninfer_gateway_http import joining
 from ninfer_gateway_http.app import create_app
 from ninfer_gateway_http.server import Server, listen, url_of
 from ninfer_gateway_http.settings import ServerSettings
@@ -183,6 +184,12 @@ def demo() -> Iterator[Served]:
     served = Served.start("--max-concurrency", "4", "--max-context", "1024")
     yield served
     served.stop()
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas stay as the script says them, also for a server that is behind."""
+    monkeypatch.setattr(joining, "MOST_JOINED", 1)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_an_answer_is_a_message(server):
     assert message.timings["cache_n"] == 3
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_stream_has_the_events_in_order_under_their_names(server):
     reply = Reply.of("ok", reasoning="hm", timings=Timings(cached_tokens=3))
     server.engine.script = always(reply.call("weather", '{"ci', 'ty": "Köln"}').call("time", "{}"))
@@ -118,6 +119,7 @@ def test_a_stream_says_the_same_as_a_whole_answer(server):
     assert (streamed.stop_reason, streamed.usage) == (whole.stop_reason, whole.usage)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_the_asynchronous_client_gets_the_same(server):
     server.engine.script = always(Reply.of("four"))
 
@@ -215,6 +217,7 @@ def test_fields_reach_the_engine(server):
     assert not prompt.chat.continue_final
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_token_without_text_makes_no_event(server):
     deltas = [Delta(channel=Channel.CONTENT, text=text) for text in ("", "a", "", "b", "")]
     server.engine.script = always(Reply(deltas=tuple(deltas)))

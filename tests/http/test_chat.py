@@ -148,6 +148,7 @@ def test_finish_reason_is_length_whenever_the_limit_ended_it(
     assert choice["choices"][0]["finish_reason"] == expected
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_call_streams_its_arguments_piece_by_piece(server):
     reply = Reply.of("I look.").call("weather", '{"ci', 'ty": ', '"Köln"}').call("time", "{}")
     server.engine.script = always(reply)

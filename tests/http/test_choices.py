@@ -36,6 +36,7 @@ def _stream(server, **fields):
     return urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=20)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_nothing_waits_for_the_choice_with_the_longest_prompt(serve):
     """Its limit is clamped, which is said although it finds no room until another was read."""
     script = _Refusing(60)

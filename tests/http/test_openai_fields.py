@@ -146,6 +146,7 @@ def test_a_peer_that_leaves_cancels_all_choices(serve, eventually):
     eventually(lambda: server.engine.stats().running == 0)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_the_usage_so_far_stands_in_every_chunk_that_asks_for_it(server):
     server.engine.script = answer("abc")
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -156,6 +157,7 @@ def test_the_usage_so_far_stands_in_every_chunk_that_asks_for_it(server):
     assert events[-1]["choices"] == []
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_timings_per_token_stand_beside_every_delta(server):
     server.engine.script = answer("abc", timings=Timings(cached_tokens=3))
     events = server.chat(stream=True, timings_per_token=True).events[1:-2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import pytest
 
 from ninfer_core.contract.events import Channel, Delta, Timings
 from ninfer_core.contract.requests import ConsumerMode
@@ -151,6 +152,7 @@ def test_text_behind_a_call_is_another_message(server):
     assert done.output_text == "onetwo"
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_the_order_of_events(server):
     server.engine.script = always(Reply.of("ab", reasoning="h").call("weather", "{", "}"))
     reply = raw(server, stream=True, tools=[TOOL])

@@ -75,6 +75,7 @@ def test_without_thinking_the_answer_is_the_message(says):
     assert both(says("Four."), extra_body=off)[0] == [("message", "Four.")]
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_arguments_come_in_many_pieces(says):
     server = says(CALL)
     items, _ = both(server, tools=[TOOL])

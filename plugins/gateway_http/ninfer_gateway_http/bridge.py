@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 
 from ninfer_core.contract.engine import GenerationHandle
 from ninfer_core.contract.events import Failed, Finished, GenerationEvent
+from ninfer_gateway_http.bell import Bell
+from ninfer_gateway_http.joining import take_joined
 
 
 class ClientGone(Exception):
@@ -26,8 +28,9 @@ class Exchange:
     def __init__(self, handle: GenerationHandle) -> None:
         self._handle = handle
         self._items: deque[GenerationEvent | Exception | None] = deque()
-        self._arrived = asyncio.Event()
+        self._arrived = Bell()
         self._ended = False
+        self.rings = False
         doorbell = _doorbell(asyncio.get_running_loop())
         handle.subscribe(lambda: doorbell.ring(self))
 
@@ -37,7 +40,7 @@ class Exchange:
         return bool(self._items)
 
     async def next_event(self, timeout: float | None = None) -> GenerationEvent | None:
-        """The next event; None after the last.
+        """The next event, with what goes on with it if that is here already; None after the last.
 
         Raises TimeoutError after ``timeout`` seconds of silence, the error given to :meth:`end`,
         and the engine's own failure.
@@ -45,9 +48,8 @@ class Exchange:
         if not self._items:
             if self._ended:
                 return None
-            self._arrived.clear()
-            await asyncio.wait_for(self._arrived.wait(), timeout)
-        item = self._items.popleft()
+            await self._arrived.wait(timeout)
+        item: GenerationEvent | Exception | None = take_joined(self._items)
         self._ended |= item is None or isinstance(item, Exception | Finished | Failed)
         if isinstance(item, Exception):
             raise item
@@ -62,16 +64,18 @@ class Exchange:
         if not self._ended:
             self._ended = True
             self._items = deque([error])
-            self._arrived.set()
+            self._arrived.ring()
             self._handle.close()
 
     def close(self) -> None:
         """Let go of the handle. Idempotent."""
         self._ended = True
+        self._arrived.close()
         self._handle.close()
 
     def collect(self) -> None:
         """Take what the handle has now."""
+        self.rings = False  # Before looking, as the doorbell does.
         try:
             while not self._ended:
                 event = self._handle.next_event(0)
@@ -85,7 +89,7 @@ class Exchange:
 
     def _receive(self, item: GenerationEvent | Exception | None) -> None:
         self._items.append(item)
-        self._arrived.set()
+        self._arrived.ring()
 
 
 class _Doorbell:
@@ -99,6 +103,9 @@ class _Doorbell:
 
     def ring(self, exchange: Exchange) -> None:
         """From any thread; a loop that has ended has no readers left."""
+        if exchange.rings:
+            return
+        exchange.rings = True
         self._ringing.append(exchange)
         loop = self._loop()
         if not self._awaited and loop is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -14,7 +14,9 @@ from ninfer_core.contract.errors import ContextLengthExceeded, Overloaded
 from ninfer_core.contract.events import GenerationEvent
 from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import GenerationOptions, PromptInput
+from ninfer_gateway_http.bell import Bell
 from ninfer_gateway_http.bridge import Exchange
+from ninfer_gateway_http.joining import take_joined
 
 ChoiceEvent = tuple[int, GenerationEvent]
 PAUSE: Final = 0.1
@@ -103,7 +105,10 @@ class ManyChoices:
     def __init__(self, parts: Sequence[Part], width: int, open_part: OpenPart) -> None:
         self._waiting = deque(enumerate(parts))
         self._open = open_part
-        self._items: asyncio.Queue[ChoiceEvent | Exception | None] = asyncio.Queue()
+        self._unread: defaultdict[int, deque[GenerationEvent]] = defaultdict(deque)
+        self._turns: deque[int] = deque()
+        self._ends: deque[Exception | None] = deque()
+        self._arrived = Bell()
         self._error: Exception | None = None
         self._taken = False
         self._refused_since: float | None = None
@@ -112,31 +117,57 @@ class ManyChoices:
 
     @property
     def pending(self) -> bool:
-        return not self._items.empty()
+        return bool(self._turns or self._ends)
 
     async def next_event(self, timeout: float | None = None) -> ChoiceEvent | None:
-        item = await asyncio.wait_for(self._items.get(), timeout)
+        if not self.pending:
+            await self._arrived.wait(timeout)
         if self._error is not None:
             raise self._error
-        if isinstance(item, Exception):
-            raise item
-        return item
+        if self._turns:
+            return self._next_turn()
+        end = self._ends.popleft()
+        if end is not None:
+            raise end
+        return None
 
     def end(self, error: Exception) -> None:
         """Cancel everything; the reader sees ``error`` in place of what it has not read yet."""
         self._error = error
         self._stop()
-        self._items.put_nowait(None)
+        self._end(None)
 
     async def close(self) -> None:
         """Cancel what still runs and let go of it."""
         self._stop()
+        self._arrived.close()
         await asyncio.gather(*self._workers, return_exceptions=True)
 
     def _stop(self) -> None:
         self._waiting.clear()
         for worker in self._workers:
             worker.cancel()
+
+    def _next_turn(self) -> ChoiceEvent:
+        """Choices take turns; what waits of one is joined when its turn comes."""
+        number = self._turns.popleft()
+        unread = self._unread[number]
+        event: GenerationEvent = take_joined(unread)
+        if unread:
+            self._turns.append(number)
+        return number, event
+
+    def _put(self, number: int, event: GenerationEvent) -> None:
+        unread = self._unread[number]
+        if not unread:
+            self._turns.append(number)
+        unread.append(event)
+        self._arrived.ring()
+
+    def _end(self, end: Exception | None) -> None:
+        """What the reader sees when it has read everything: an error, or the end."""
+        self._ends.append(end)
+        self._arrived.ring()
 
     async def _work(self) -> None:
         while self._waiting:
@@ -145,22 +176,22 @@ class ManyChoices:
                 async with self._open(part) as exchange:
                     self._taken, self._refused_since = True, None
                     async for event in exchange:
-                        self._items.put_nowait((number, event))
+                        self._put(number, event)
             except Overloaded as error:
                 if self._active > 1:
                     self._waiting.appendleft((number, part))
                     break
                 if not self._may_try_again():
-                    self._items.put_nowait(error)
+                    self._end(error)
                     break
                 self._waiting.appendleft((number, part))
                 await asyncio.sleep(PAUSE)
             except Exception as error:
-                self._items.put_nowait(error)
+                self._end(error)
                 break
         self._active -= 1
         if self._active == 0:
-            self._items.put_nowait(None)
+            self._end(None)
 
     def _may_try_again(self) -> bool:
         now = time.monotonic()

@@ -48,6 +48,10 @@ class TextWriter:
     created: int = field(default_factory=lambda: int(time.time()))
     _open: dict[int, LegacyLogprobs] = field(default_factory=dict)
 
+    @property
+    def bare(self) -> bool:
+        return not self.logprobs and not self.ids
+
     def whole(self, results: Sequence[GenerationResult]) -> JsonDict:
         """All completions. Raises Cancelled."""
         choices = [self._choice(index, result) for index, result in enumerate(results)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.events import (
+    Channel,
     Delta,
     GenerationEvent,
     GenerationResult,
@@ -43,6 +44,11 @@ JsonDict = dict[str, Any]
 
 class Writer(Protocol):
     """Writes the objects of one reply; ``index`` is that of the choice."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether the chunk of a delta without a tool depends on its text and channel alone."""
+        ...
 
     def whole(self, results: Sequence[GenerationResult]) -> JsonDict: ...
 
@@ -109,9 +115,12 @@ async def _results(
     return [results[index] for index in range(count)]
 
 
-async def _framed(chunks: AsyncIterator[JsonDict | None]) -> AsyncIterator[bytes]:
+async def _framed(chunks: AsyncIterator[JsonDict | bytes | None]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
-        yield sse.KEEP_ALIVE if chunk is None else sse.event(chunk)
+        if isinstance(chunk, bytes):
+            yield chunk
+        else:
+            yield sse.KEEP_ALIVE if chunk is None else sse.event(chunk)
 
 
 def _failure(reply: ErrorReply) -> list[bytes]:
@@ -134,6 +143,11 @@ class _Progress:
     began: float = field(default_factory=time.monotonic)
     first: float | None = None
     tokens: int = 0
+
+    def count(self, delta: Delta) -> None:
+        self.tokens += len(delta.token_ids)
+        if self.first is None:
+            self.first = time.monotonic()
 
     def timings(self) -> JsonDict:
         now = time.monotonic()
@@ -164,12 +178,14 @@ class _Run:
         self._running_usage = bool(options and options.continuous_usage_stats)
         self._timings = bool(body.timings_per_token)
         self._reports = bool(body.return_progress)
+        self._bare = writer.bare and not (self._running_usage or self._timings)
+        self._stencils: dict[tuple[int, Channel], sse.Stencil | None] = {}
         self._seen: dict[int, _Progress] = {}
         self._results: list[GenerationResult] = []
 
-    async def chunks(self, seen: Sequence[ChoiceEvent]) -> AsyncIterator[JsonDict | None]:
+    async def chunks(self, seen: Sequence[ChoiceEvent]) -> AsyncIterator[JsonDict | bytes | None]:
         """All chunks, those of the events that were ``seen`` first, and None whenever nothing came
-        for a while."""
+        for a while. Bytes are a chunk that is framed already."""
         for item in seen:
             for chunk in self._chunks(*item):
                 yield chunk
@@ -186,9 +202,11 @@ class _Run:
         if self._usage:
             yield self._writer.last() | {"usage": usage_report(self._results, self._n)}
 
-    def _chunks(self, index: int, event: GenerationEvent) -> Iterator[JsonDict]:
-        for chunk in self._of(index, event):
-            yield self._with_counts(chunk) if self._running_usage else chunk
+    def _chunks(self, index: int, event: GenerationEvent) -> Iterable[JsonDict | bytes]:
+        if self._bare and isinstance(event, Delta) and event.tool is None and event.text:
+            return self._text(index, event)
+        chunks = self._of(index, event)
+        return map(self._with_counts, chunks) if self._running_usage else chunks
 
     def _of(self, index: int, event: GenerationEvent) -> Iterable[JsonDict]:
         if isinstance(event, Delta):
@@ -220,11 +238,19 @@ class _Run:
         }
         return self._writer.empty(index) | {"prompt_progress": progress}
 
+    def _text(self, index: int, event: Delta) -> Iterable[bytes]:
+        """As :meth:`_delta` for a chunk of which only the text is new."""
+        self._seen[index].count(event)
+        key = index, event.channel
+        if key not in self._stencils:
+            sample = self._writer.delta(index, replace(event, text=sse.Stencil.HOLE))
+            self._stencils[key] = sse.Stencil(sse.event(sample)) if sample else None
+        stencil = self._stencils[key]
+        return () if stencil is None else (stencil.filled(event.text),)
+
     def _delta(self, index: int, event: Delta) -> Iterable[JsonDict]:
         seen = self._seen[index]
-        seen.tokens += len(event.token_ids)
-        if seen.first is None:
-            seen.first = time.monotonic()
+        seen.count(event)
         chunk = self._writer.delta(index, event)
         if chunk is None:
             return ()

@@ -78,6 +78,10 @@ class ChatWriter:
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def bare(self) -> bool:
+        return not self.logprobs and self.prompt_ids is None
+
     def whole(self, results: Sequence[GenerationResult]) -> JsonDict:
         """The whole answer. Raises Cancelled."""
         choices = [self._choice(index, result) for index, result in enumerate(results)]

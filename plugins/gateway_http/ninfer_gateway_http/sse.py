@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
@@ -13,12 +14,27 @@ from starlette.types import Receive, Scope, Send
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 DONE: Final = b"data: [DONE]\n\n"
 _MOST: Final = 64
+_MOST_BYTES: Final = 1 << 16
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def event(payload: Mapping[str, Any]) -> bytes:
     """One event with ``payload`` as JSON in UTF-8."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-    return b"data: " + text.encode() + b"\n\n"
+    return f"data: {_JSON.encode(payload)}\n\n".encode()
+
+
+class Stencil:
+    """An event that is sent again and again with another text in it: the rest is encoded once."""
+
+    HOLE: Final = uuid.uuid4().hex
+    """Stands for the text in the event that a stencil is made of; nobody's own text has it."""
+
+    def __init__(self, framed: bytes) -> None:
+        self._pieces = framed.decode().split(_JSON.encode(self.HOLE))
+
+    def filled(self, text: str) -> bytes:
+        """The event with ``text`` in every hole."""
+        return _JSON.encode(text).join(self._pieces).encode()
 
 
 async def batched(
@@ -27,12 +43,15 @@ async def batched(
     """``events`` in as few writes as can be without holding any back: what is ``pending`` when one
     is written goes along. Events before a failure are written before it is raised."""
     held: list[bytes] = []
+    size = 0
     try:
         async for one in events:
             held.append(one)
-            if len(held) == _MOST or not pending():
-                yield b"".join(held)
+            size += len(one)
+            if len(held) == _MOST or size >= _MOST_BYTES or not pending():
+                yield held[0] if len(held) == 1 else b"".join(held)
                 held.clear()
+                size = 0
     except Exception:
         if held:
             yield b"".join(held)

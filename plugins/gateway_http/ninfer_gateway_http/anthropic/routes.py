@@ -24,7 +24,7 @@ from ninfer_gateway_http.bridge import Exchange
 from ninfer_gateway_http.errors import ErrorReply
 from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
-from ninfer_gateway_http.sse import EventStream
+from ninfer_gateway_http.sse import EventStream, batched
 from ninfer_gateway_http.streams import (
     finished,
     guarded,
@@ -94,7 +94,8 @@ class _Answer:
 
     def events(self, start: GenerationStart) -> AsyncIterator[bytes]:
         """The body of a stream."""
-        return guarded(self._chunks(start), self._facts, self._failure)
+        chunks = batched(self._chunks(start), lambda: self.exchange.pending)
+        return guarded(chunks, self._facts, self._failure)
 
     async def _chunks(self, start: GenerationStart) -> AsyncIterator[bytes]:
         written = MessageEvents(self.writer)
@@ -104,7 +105,7 @@ class _Answer:
                 yield PING
             elif not isinstance(item, Delta):
                 yield _bytes(written.closing(note_result(self._facts, finished(item))))
-            elif chunk := _bytes(written.delta(item)):
+            elif chunk := written.text(item) or _bytes(written.delta(item)):
                 yield chunk
 
     def _failure(self, reply: ErrorReply) -> Iterable[bytes]:

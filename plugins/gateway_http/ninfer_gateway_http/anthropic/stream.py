@@ -39,9 +39,18 @@ class MessageEvents:
         self._open: Channel | None = None
         self._call = -1
         self._thought: list[str] = []
+        self._stencil: sse.Stencil | None = None
 
     def opening(self, start: GenerationStart) -> Iterator[JsonDict]:
         yield {"type": "message_start", "message": self._writer.opening(start)}
+
+    def text(self, delta: Delta) -> bytes | None:
+        """As :meth:`delta` for one that is only more text of the open block; None for any other."""
+        if self._stencil is None or self._open is not delta.channel or not delta.text or delta.tool:
+            return None
+        if delta.channel is Channel.REASONING:
+            self._thought.append(delta.text)
+        return self._stencil.filled(delta.text)
 
     def delta(self, delta: Delta) -> Iterator[JsonDict]:
         """Nothing for a delta that only accounts for tokens."""
@@ -51,10 +60,10 @@ class MessageEvents:
             yield from self._block(Channel.REASONING, {"type": "thinking", "thinking": ""})
             self._thought.append(delta.text)
             if self._writer.shown:
-                yield self._delta({"type": "thinking_delta", "thinking": delta.text})
+                yield self._piece("thinking_delta", "thinking", delta.text)
         elif delta.text:
             yield from self._block(Channel.CONTENT, {"type": "text", "text": ""})
-            yield self._delta({"type": "text_delta", "text": delta.text})
+            yield self._piece("text_delta", "text", delta.text)
 
     def closing(self, result: GenerationResult) -> Iterator[JsonDict]:
         """The end of the message. Raises Cancelled."""
@@ -92,7 +101,14 @@ class MessageEvents:
             yield self._delta({"type": "signature_delta", "signature": signature})
         yield {"type": "content_block_stop", "index": self._blocks}
         self._blocks += 1
-        self._open = None
+        self._open = self._stencil = None
+
+    def _piece(self, kind: str, field: str, text: str) -> JsonDict:
+        """A delta of text, and from now on a stencil for those that follow it."""
+        if self._stencil is None:
+            hole = {"type": kind, field: sse.Stencil.HOLE}
+            self._stencil = sse.Stencil(event(self._delta(hole)))
+        return self._delta({"type": kind, field: text})
 
     def _delta(self, delta: JsonDict) -> JsonDict:
         return {"type": "content_block_delta", "index": self._blocks, "delta": delta}
