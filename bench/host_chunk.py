@@ -1,12 +1,16 @@
-"""Host time of a prompt chunk, without a GPU: launches that cost the device nothing.
+"""Host time of a prompt chunk, without a GPU or on one.
 
 Usage: TRITON_INTERPRET=1 python bench/host_chunk.py [--models 0.8b 9b] [--tokens 512]
        [--repeats 60] [--profile | --launches]
+       python bench/host_chunk.py --gpu [--wide]
 
 The chunk route runs in a model of the size's layers and heads, narrow elsewhere, up to where
 kernels are handed to the driver: compiled kernels and the library's products are stand-ins that do
 nothing, so that what is left is Python and torch's own work on the host. What the driver and the
 library take themselves is not in it. Prints the least and the median processor time of a chunk.
+
+With ``--gpu`` nothing stands in: the time until all is enqueued, and until the device is done. With
+``--wide`` the model has its real width.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from typing import Any
 
 import torch
 from count_kernels import NARROW, VOCABULARY, Counted, Counting, RandomSource
-from triton.runtime.interpreter import InterpretedFunction
 
 from ninfer_core.contract.instance import Budget
+from ninfer_core.device.base import LaneRole
 from ninfer_core.device.cpu import open_device
+from ninfer_core.device.cuda.open import open_device as open_gpu
+from ninfer_core.ops.contracts.values import WeightMatrix
 from ninfer_core.ops.select import select_ops
 from ninfer_ops_triton import launch
 from ninfer_ops_triton.backend import BACKEND
@@ -50,6 +56,8 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def stand_in() -> None:
     """Make :mod:`ninfer_ops_triton.launch` go the way of a GPU with kernels that do nothing."""
+    from triton.runtime.interpreter import InterpretedFunction
+
     # Memory is kept for the next one, as by torch's own allocator on a GPU.
     libc = ctypes.CDLL(None)
     for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
@@ -70,11 +78,23 @@ def stand_in() -> None:
     torch.Tensor.addmm_ = lambda residual, x, w: residual
 
 
-def chunk_of(size: Size, tokens: int, use: Callable[[Callable[[], object]], None]) -> None:
+class GpuSource(RandomSource):
+    def matrix(self, prefix: str, shapes: Any, use: str | None) -> WeightMatrix:
+        weight = super().matrix(prefix, shapes, use)
+        return replace(weight, planes={"weight": weight.planes["weight"].cuda()})
+
+    def vector(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        return super().vector(name, shape).cuda()
+
+
+def chunk_of(
+    size: Size, tokens: int, use: Callable[[Callable[[], object]], None], *, gpu: bool
+) -> None:
     """Call ``use`` with a function that enqueues a chunk of ``tokens``."""
-    config = TextConfig.from_json(config_of(replace(size, **NARROW)) | {"vocab_size": VOCABULARY})
+    config = TextConfig.from_json(config_of(size) | {"vocab_size": VOCABULARY})
     ops = select_ops(BACKEND, "counted").ops
-    model = TextModel(config, TextLoader(RandomSource(), config, ops).load(), ops, VOCABULARY)
+    source = GpuSource() if gpu else RandomSource()
+    model = TextModel(config, TextLoader(source, config, ops).load(), ops, VOCABULARY)
 
     def prepare(rehearsal: Callable[[], None]) -> None:
         assert isinstance(rehearsal, Rehearsal)
@@ -83,9 +103,12 @@ def chunk_of(size: Size, tokens: int, use: Callable[[Callable[[], object]], None
 
     budget = Budget(max_context=4 * tokens, max_concurrency=1, prefill_chunk=tokens)
     with ExitStack() as held:
+        device = open_gpu() if gpu else open_device()
+        if gpu:
+            held.enter_context(device.lane(LaneRole.COMPUTE).enter())
         try:
             numerics = Numerics("bfloat16", "bf16")
-            generation_program(model, budget, open_device(), numerics, held, prepare)
+            generation_program(model, budget, device, numerics, held, prepare)
         except Counted:
             return
 
@@ -99,6 +122,22 @@ def timed(chunk: Callable[[], object], repeats: int) -> str:
             times.append(1e6 * (time.thread_time() - began))
     counted = times[5:]
     return f"least {min(counted):7.0f} us, median {statistics.median(counted):7.0f} us"
+
+
+def timed_on_gpu(chunk: Callable[[], object], repeats: int) -> str:
+    enqueued, done = [], []
+    with torch.inference_mode():
+        for _ in range(repeats + 5):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            chunk()
+            enqueued.append(1e6 * (time.perf_counter() - began))
+            torch.cuda.synchronize()
+            done.append(1e6 * (time.perf_counter() - began))
+    return "; ".join(
+        f"{what} least {min(times[5:]):7.0f} us, median {statistics.median(times[5:]):7.0f} us"
+        for what, times in (("enqueued", enqueued), ("done", done))
+    )
 
 
 def profiled(chunk: Callable[[], object], repeats: int) -> None:
@@ -124,8 +163,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--launches", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--wide", action="store_true")
     given = parser.parse_args()
-    stand_in()
+    if not given.gpu:
+        stand_in()
     for name in given.models:
 
         def use(chunk: Callable[[], object], name: str = name) -> None:
@@ -134,9 +176,11 @@ def main() -> None:
             elif given.profile:
                 profiled(chunk, given.repeats)
             else:
-                print(f"{name}: {timed(chunk, given.repeats)}", flush=True)
+                measure = timed_on_gpu if given.gpu else timed
+                print(f"{name}: {measure(chunk, given.repeats)}", flush=True)
 
-        chunk_of(SIZES[name], given.tokens, use)
+        size = SIZES[name] if given.wide else replace(SIZES[name], **NARROW)
+        chunk_of(size, given.tokens, use, gpu=given.gpu)
 
 
 if __name__ == "__main__":
