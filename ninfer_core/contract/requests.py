@@ -56,9 +56,14 @@ class CacheRequest:
             raise InvalidRequest(
                 f"session_key is longer than {MAX_SESSION_KEY_BYTES} bytes",
                 param="session_key",
+                hint="shorten it",
             )
         if len(self.markers) > MAX_CACHE_MARKERS:
-            raise InvalidRequest(f"more than {MAX_CACHE_MARKERS} cache markers", param="markers")
+            raise InvalidRequest(
+                f"there are {len(self.markers)} cache markers",
+                param="markers",
+                hint=f"give at most {MAX_CACHE_MARKERS}",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +197,7 @@ class GenerationOptions:
                 f"stop is {self.stop!r}; it must be a tuple of texts", param="stop"
             )
         if any(not text for text in self.stop):
-            raise InvalidRequest("a stop string is empty", param="stop")
+            raise InvalidRequest("a stop string is empty", param="stop", hint="leave it out")
         if not all(isinstance(token, Integral) for token in self.stop_token_ids):
             raise InvalidRequest("stop_token_ids must be whole numbers", param="stop_token_ids")
 

@@ -23,7 +23,7 @@ from ninfer_core.device.base import (
     LaneRole,
     MemoryFacts,
 )
-from ninfer_core.device.errors import DeviceError, DeviceUnavailable
+from ninfer_core.device.errors import LESS, DeviceError, DeviceUnavailable
 from ninfer_core.device.host import available_memory, total_memory
 from ninfer_core.device.transfer import check_upload
 from ninfer_core.hookspecs.devices import DeviceFacts
@@ -156,7 +156,8 @@ def _allocate(purpose: str, capacity: int) -> Block:
         return Block(torch.empty(capacity + ALIGNMENT, dtype=torch.uint8))
     except (RuntimeError, MemoryError) as error:
         raise DeviceError(
-            f"arena {purpose!r} needs {capacity:,} bytes; {available_memory():,} are available"
+            f"arena {purpose!r} needs {capacity:,} bytes; {available_memory():,} are available",
+            hint=LESS,
         ) from error
 
 

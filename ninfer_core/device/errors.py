@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ninfer_core.errors import NinferError
+
+LESS: Final = "free memory, or start with a smaller --max-context or --max-concurrency"
+"""The mend of memory that is not there."""
 
 
 class DeviceError(NinferError):

@@ -73,7 +73,8 @@ def test_an_error_without_a_number_is_judged_by_asking(nvidia, state, kind):
 
 def test_the_numbers_of_memory():
     error = errors.out_of_memory("arena 'kv'", 5000, MemoryFacts(4096, 1024), "cuda:0")
-    assert str(error) == "arena 'kv' needs 5,000 bytes; 1,024 of 4,096 are free on cuda:0"
+    assert error.message == "arena 'kv' needs 5,000 bytes; 1,024 of 4,096 are free on cuda:0"
+    assert "--max-context" in str(error)
 
 
 class FailingStream:

@@ -13,7 +13,7 @@ import torch
 from ninfer_core.device.base import MemoryFacts
 from ninfer_core.device.cuda.keep import keep_tensors
 from ninfer_core.device.driver import DriverError, driver
-from ninfer_core.device.errors import DeviceError, DeviceLost
+from ninfer_core.device.errors import LESS, DeviceError, DeviceLost
 
 OUT_OF_MEMORY = 2
 
@@ -59,7 +59,8 @@ def lost(device: str, doing: str, detail: str) -> DeviceLost:
 def out_of_memory(what: str, asked: int, memory: MemoryFacts, device: str) -> DeviceError:
     """The error of memory that is not there, with the numbers."""
     return DeviceError(
-        f"{what} needs {asked:,} bytes; {memory.free:,} of {memory.total:,} are free on {device}"
+        f"{what} needs {asked:,} bytes; {memory.free:,} of {memory.total:,} are free on {device}",
+        hint=LESS,
     )
 
 

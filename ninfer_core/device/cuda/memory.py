@@ -17,7 +17,7 @@ from ninfer_core.device.arena import Block
 from ninfer_core.device.base import ALIGNMENT, MemoryFacts
 from ninfer_core.device.cuda.errors import out_of_memory, translated, translating
 from ninfer_core.device.driver import DriverError, driver
-from ninfer_core.device.errors import DeviceError
+from ninfer_core.device.errors import LESS, DeviceError
 from ninfer_core.device.host import available_memory, total_memory
 
 _REGISTERED: dict[int, Tensor] = {}
@@ -77,7 +77,8 @@ def pinned_block(index: int) -> Callable[[str, int], Block]:
         except (OSError, MemoryError, DriverError) as error:
             raise DeviceError(
                 f"pinned arena {purpose!r} needs {capacity:,} bytes of host memory; "
-                f"{available:,} of {total_memory():,} are available ({error})"
+                f"{available:,} of {total_memory():,} are available ({error})",
+                hint=LESS,
             ) from error
         return Block(data, partial(_unregister, index, data.data_ptr()))
 
