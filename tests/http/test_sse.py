@@ -48,6 +48,11 @@ def test_a_write_has_a_bound():
     assert max(map(len, writes)) <= 64
 
 
+def test_a_write_of_large_events_has_few_of_them():
+    writes = written([b"x" * 40_000] * 5, [True] * 5)
+    assert [len(one) for one in writes] == [80_000, 80_000, 40_000]
+
+
 @pytest.mark.parametrize("text", ["a", "Größe 😀\n\n", "\u2028", "data: x"])
 def test_an_event_is_one_line_of_json_in_utf_8(text):
     event = sse.event({"text": text})
