@@ -45,9 +45,10 @@ class StridedCopies:
 def enqueue(copies: StridedCopies, stream: int, device: str) -> None:
     """Enqueue all copies on ``stream``; ``device`` names it in errors. Raises DeviceError."""
     near = copies.device_step <= MOST_PITCH
-    for words, three in ((_planes(copies, near), False), (_solids(copies, ~near), True)):
-        if not len(words):
+    for chosen, make, three in ((near, _planes, False), (~near, _solids, True)):
+        if not chosen.any():
             continue
+        words = make(copies, chosen)
         call, size = driver().strided_copier(stream, three=three), words.strides[0]
         first = words.ctypes.data
         for address in range(first, first + size * len(words), size):

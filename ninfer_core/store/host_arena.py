@@ -12,6 +12,7 @@ from itertools import groupby, repeat
 from typing import NamedTuple
 
 from ninfer_core.store.errors import StaleHandleError, TransitionError, require
+from ninfer_core.store.records import records
 
 
 class Extent(NamedTuple):
@@ -79,7 +80,7 @@ class HostArena:
             places = range(offset, offset + fits * size, size)
             numbers = range(self._generation + 1, self._generation + 1 + fits)
             self._generation += fits
-            fresh = list(map(Extent, places, repeat(size), numbers))
+            fresh = records(Extent, zip(places, repeat(size), numbers, strict=False))
             self._live.update(zip(places, fresh, strict=True))
             made += fresh
         return made

@@ -23,6 +23,7 @@ from ninfer_core.store.page_records import (
     columns_on,
     pages_for,
 )
+from ninfer_core.store.records import records
 from ninfer_core.store.units import Unit, UnitPool
 
 __all__ = ["LogicalPage", "LogicalPages", "PagePin", "Replica", "columns_on", "pages_for"]
@@ -130,7 +131,7 @@ class LogicalPages:
     def pin_many(self, pages: Sequence[LogicalPage], tokens: int) -> list[PagePin]:
         """Pin ``pages``, which are those of the first ``tokens`` of a directory, each as
         :meth:`pin` does, or none and its error."""
-        pins = list(map(PagePin, pages, columns_of(tokens)))
+        pins = records(PagePin, zip(pages, columns_of(tokens), strict=True))
         for page, columns in pins:
             if not page.alive or columns > page.committed:
                 self._refuse_pin(page, columns)

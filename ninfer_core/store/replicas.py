@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from ninfer_core.store.errors import ProtectedRangeError, StaleHandleError, TransitionError
 from ninfer_core.store.host_arena import Extent, HostArena
@@ -61,6 +61,28 @@ class Replicas:
             self._arena.free(page.host.location)
         page.host = Replica(extent, page.epoch, pin.columns)
 
+    def publish_hosts(self, pins: Sequence[PagePin], extents: Sequence[Extent]) -> None:
+        """:meth:`publish_host` of each pair."""
+        for pin, extent in zip(pins, extents, strict=True):
+            page, columns = pin
+            fresh = page.host is None and page.alive and columns in page.pins
+            if fresh and self._arena.alive(extent):
+                page.host = Replica(extent, page.epoch, columns)
+            else:
+                self.publish_host(pin, extent)
+
+    def publish_devices(self, pins: Sequence[PagePin], units: Sequence[Unit]) -> None:
+        """:meth:`publish_device` of each pair."""
+        incoming = self._pages.incoming
+        for pin, unit in zip(pins, units, strict=True):
+            page, columns = pin
+            fresh = page.device is None and page.alive and columns in page.pins
+            if fresh and unit in incoming:
+                incoming.remove(unit)
+                page.device = Replica(unit, page.epoch, columns)
+            else:
+                self.publish_device(pin, unit)
+
     def may_drop_device(self, page: LogicalPage) -> bool:
         """Whether the device replica is unused and the host has all that is needed."""
         idle = not page.active and page.writer is None and not page.pins
@@ -71,12 +93,14 @@ class Replicas:
         :meth:`drop_device` does; says how many."""
         units = []
         for page in pages:
-            if page.alive and self.may_drop_device(page):
-                assert page.device is not None
-                assert page.host is not None
-                units.append(page.device.location)
+            device, host = page.device, page.host
+            if device is None or host is None or host.epoch != page.epoch or not page.alive:
+                continue
+            idle = not page.active and page.writer is None and not page.pins
+            if idle and host.coverage >= max(page.holds, default=0):
+                units.append(device.location)
                 page.device = None
-                page.committed = page.host.coverage
+                page.committed = host.coverage
         self._pages.pool.release_many(units)
         return len(units)
 
@@ -106,10 +130,10 @@ class Replicas:
         as :meth:`drop_host` does."""
         extents = []
         for page in pages:
-            host, device = page.host, page.device
-            if host is None or device is None:
+            device, host = page.device, page.host
+            if device is None or host is None or device.epoch != page.epoch or not page.alive:
                 continue
-            if page.alive and page.on_device(page.protected):
+            if device.coverage >= max(page.holds + page.pins, default=0):
                 extents.append(host.location)
                 page.host = None
                 page.committed = device.coverage

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ninfer_core.store.demand import PoolShortfall
 from ninfer_core.store.errors import PermitViolationError, StaleHandleError, require
+from ninfer_core.store.records import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +102,24 @@ class UnitPool:
             self._live[index] = 1
         self.reserved -= count
         self.allocated += count
-        return [Unit(index, self._generations[index]) for index in indices]
+        return records(Unit, [(index, self._generations[index]) for index in indices])
 
     def release_many(self, units: Collection[Unit]) -> None:
         """Free allocated units: all of them, or none and the error of :meth:`release`."""
+        live, generations = self._live, self._generations
         for unit in units:
-            self.validate(unit)
+            index, generation = unit
+            known = 0 <= index < self.capacity and live[index]
+            if not known or generations[index] != generation:
+                self.validate(unit)
         if len(set(units)) < len(units):
             raise StaleHandleError(f"pool {self.name}: a unit was released twice at once")
-        for index, _ in units:
-            self._live[index] = 0
-            self._generations[index] += 1
-        self.allocated -= len(units)
-        self._free += [index for index, _ in units]
+        indices = [index for index, _ in units]
+        for index in indices:
+            live[index] = 0
+            generations[index] += 1
+        self.allocated -= len(indices)
+        self._free += indices
         self._free.sort()
 
     def release(self, unit: Unit) -> None:

@@ -158,6 +158,36 @@ def test_a_long_transfer_is_enqueued_in_parts_while_it_is_asked_for(config_of, m
         assert torch.equal(world.image(extent, world.transfers.page_bytes), flat(world.page(page)))
 
 
+@pytest.mark.parametrize(
+    ("kv_format", "state", "expected"),
+    [
+        ("bf16", True, [(1, 4), (0, 12), (0, 4)]),
+        ("bf16", False, [(0, 12), (0, 8)]),
+        ("int8", True, [(1, 4), (0, 6), (0, 6), (0, 4)]),
+    ],
+)
+def test_a_part_has_so_many_pages_and_copies_at_most(
+    config_of, monkeypatch, kv_format, state, expected
+) -> None:
+    """A page of int8 is two copies here, keys with values and the scales of both. The first part
+    beside a state is short."""
+    monkeypatch.setattr(module, "PART_PAGES", 12)
+    monkeypatch.setattr(module, "PART_COPIES", 12)
+    monkeypatch.setattr(module, "FIRST_PAGES", 4)
+    world = World(config_of("large_head"), kv_format, images=30, most=20)
+    assert len(world.transfers._pages.runs) == (2 if kv_format == "int8" else 1)
+    parts = []
+    monkeypatch.setattr(
+        world.transfers,
+        "_enqueue",
+        lambda way, slots, pages: parts.append((len(slots), len(pages))),
+    )
+    extents = world.extents(20, state=state)
+    moved = world.transfers.save(1 if state else None, [k % 9 for k in range(20)], extents)
+    moved.wait()
+    assert parts == expected
+
+
 @pytest.mark.parametrize("wait", ["wait", "hold_back"])
 def test_whoever_waits_waits_for_all_parts(config_of, monkeypatch, wait) -> None:
     monkeypatch.setattr(module, "PART_PAGES", 1)

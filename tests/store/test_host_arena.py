@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -75,6 +77,28 @@ def test_an_arena_of_no_bytes_refuses_everything():
     assert arena.allocate(1) is None
 
 
+def test_many_are_freed_together_or_not_at_all():
+    arena = HostArena("host", 8 * 256)
+    extents = arena.allocate_many(256, 6)
+    arena.pin(extents[4])
+    for wrong in (extents, [extents[0], extents[1], extents[0]]):
+        with pytest.raises((TransitionError, StaleHandleError)):
+            arena.free_many(wrong)
+        assert arena.live_extents() == set(extents)
+        arena.check()
+    arena.free_many([extents[2], extents[0], extents[1]])
+    assert (arena.free_bytes, arena.largest_free) == (5 * 256, 3 * 256)
+    arena.check()
+
+
+def best_fit(blocks: list[object], count: int) -> int | None:
+    """Where the shortest run of None begins that holds ``count`` of them, the first of such."""
+    marks = "".join("x" if owner else "." for owner in blocks)
+    runs = [match.span() for match in re.finditer(r"\.+", marks)]
+    fitting = [(end - start, start) for start, end in runs if end - start >= count]
+    return min(fitting)[1] if fitting else None
+
+
 def test_random_histories_keep_the_books(explore):
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -97,6 +121,41 @@ def test_random_histories_keep_the_books(explore):
                 assert self.map[start : start + blocks] == [None] * blocks
                 self.map[start : start + blocks] = [extent] * blocks
                 self.held.append(extent)
+
+        @rule(size=st.integers(1, 4 * 16), count=st.integers(0, 6))
+        def allocate_many(self, size: int, count: int) -> None:
+            """As one after another: the shortest run that fits, of those the first, its start."""
+            blocks, expected, taken = -(-size // 16), list(self.map), []
+            for _ in range(count):
+                start = best_fit(expected, blocks)
+                if start is None:
+                    break
+                taken.append(16 * start)
+                expected[start : start + blocks] = [True] * blocks
+            assert self.arena.fits([size] * count) == (len(taken) == count)
+            extents = self.arena.allocate_many(size, count)
+            if len(taken) < count:
+                assert extents is None
+                return
+            assert [extent.offset for extent in extents] == taken
+            assert len({extent.generation for extent in extents}) == count
+            for extent in extents:
+                self.map[extent.offset // 16 : extent.offset // 16 + blocks] = [extent] * blocks
+            self.held += extents
+
+        @rule(sizes=st.lists(st.integers(1, 6 * 16), max_size=5))
+        def what_fits_can_be_allocated(self, sizes: list[int]) -> None:
+            fits = self.arena.fits(sizes)
+            extents = [self.arena.allocate(size) for size in sizes]
+            assert fits == (None not in extents)
+            self.arena.free_many([extent for extent in extents if extent is not None])
+
+        @rule(picks=st.sets(st.integers(0, 99), max_size=6))
+        def free_many(self, picks: set[int]) -> None:
+            going = [self.held[place] for place in sorted(picks) if place < len(self.held)]
+            self.held = [extent for extent in self.held if extent not in going]
+            self.arena.free_many(going[::-1])
+            self.map = [None if owner in going else owner for owner in self.map]
 
         @precondition(lambda self: self.held)
         @rule(pick=st.integers(0, 99))

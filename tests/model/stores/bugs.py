@@ -111,7 +111,7 @@ def a_dropped_replica_keeps_its_slot(patch: Patch) -> None:
 
 
 def a_loaded_page_is_not_taken_in(patch: Patch) -> None:
-    patch.setattr(PageReplicas, "publish_device", lambda self, pin, unit: None)
+    patch.setattr(PageReplicas, "publish_devices", lambda self, pins, units: None)
 
 
 def a_resumed_snapshot_keeps_its_extents(patch: Patch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -14,6 +15,10 @@ from ninfer_core.store.reservations import Reservation
 from ninfer_core.store.transactions import CopyTicket, Transaction, TransactionGate
 from ninfer_qwen3_5.program.stores import Stores
 from ninfer_qwen3_5.program.transfers import Transfer
+
+_NAP = 50e-6
+"""Seconds that other threads get before a long step of the host. It begins where a round has just
+been published: whoever waits for its tokens waits for the interpreter's lock as well."""
 
 StoreTransaction = Transaction[ContextResult]
 Gate = TransactionGate[ContextResult]
@@ -121,6 +126,7 @@ class CopyTransaction:
         """Why it cannot start, or None."""
         if self._cancelled:
             return "was cancelled before it started"
+        time.sleep(_NAP)
         grant = self._stores.reserve(self._work.demand())
         if not isinstance(grant, Reservation):
             return f"found that {grant.axis} ran out after it was planned"
@@ -137,6 +143,7 @@ class CopyTransaction:
         assert self._ticket is not None
         transaction.finish_copy(self._ticket, transfer.failure)
         if not transaction.cancelled and transaction.failure is None:
+            time.sleep(_NAP)
             return self._close(self._work.publish(transaction))
         failed = f"failed: {transaction.failure}" if transaction.failure else "was cancelled"
         self._work.undo()

@@ -71,7 +71,8 @@ class HostHolders:
     def deserted(self, page: LogicalPage, leaving: int = 0, gone: int = 0) -> bool:
         """Whether every reference of ``page`` is alone on the host, once ``leaving`` more holders
         are and ``gone`` references, which are not, have ended."""
-        return page.refs - gone == self._alone.get(page.generation, 0) + leaving
+        refs = len(page.holds) + (page.writer is not None)
+        return refs - gone == self._alone.get(page.generation, 0) + leaving
 
     def idle(self) -> list[LogicalPage]:
         """Live pages on the device of which every reference is alone on the host."""
@@ -109,4 +110,4 @@ def _less(counts: Counter[int], numbers: Iterable[int]) -> None:
         if left:
             counts[number] = left
         else:
-            del counts[number]
+            counts.pop(number)

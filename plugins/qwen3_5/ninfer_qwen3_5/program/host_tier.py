@@ -72,8 +72,7 @@ class HostTier:
     def publish_saved(self, lease: HistoryLease, grant: Reservation) -> Extent:
         """The save has landed: pages own their extents, the caller that of the state image."""
         image, pins = grant.draw_extent(), _off_host(lease)
-        for pin, extent in zip(pins, grant.draw_extents(len(pins)), strict=True):
-            self._replicas.publish_host(pin, extent)
+        self._replicas.publish_hosts(pins, grant.draw_extents(len(pins)))
         return image
 
     def trim(self) -> int:
@@ -106,8 +105,7 @@ class HostTier:
     def publish_loaded(self, lease: HistoryLease, units: Rows[Unit]) -> None:
         """The load has landed: pages own their units."""
         pins = _off_device(lease)
-        for pin, unit in zip(pins, units, strict=True):
-            self._replicas.publish_device(pin, unit)
+        self._replicas.publish_devices(pins, units)
         self.holders.arrived(pin.page for pin in pins)
 
     def discard(self, units: Iterable[Unit]) -> None:
@@ -129,8 +127,8 @@ class HostTier:
 
     def freed_bytes(self, history: History, image: Extent) -> int:
         """Host bytes that the release of both would give back, if nobody had leased the pages."""
-        own = [page for page in self.pages(history) if page.refs == 1 and page.host is not None]
-        return image.size + sum(_extent_of(page).size for page in own)
+        own = [page.host for page in self.pages(history) if page.refs == 1]
+        return image.size + sum([replica.location.size for replica in own if replica is not None])
 
 
 class SavedLease:
@@ -184,7 +182,11 @@ def open_host_tier(
 
 
 def _off_host(lease: HistoryLease) -> list[PagePin]:
-    return [pin for pin in lease.spaces[MAIN].pins if not pin.page.on_host(pin.columns)]
+    return [
+        pin
+        for pin in lease.spaces[MAIN].pins
+        if pin.page.host is None or not pin.page.on_host(pin.columns)
+    ]
 
 
 def _off_device(lease: HistoryLease) -> list[PagePin]:

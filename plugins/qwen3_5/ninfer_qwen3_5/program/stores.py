@@ -93,11 +93,14 @@ class Stores:
 
     def refusal(self, demand: Demand) -> Shortfall | NeverFits | None:
         """Why :meth:`reserve` would not grant ``demand`` now; None if it would."""
-        answer = self.reserve(demand)
-        if not isinstance(answer, Reservation):
-            return answer
-        answer.settle()
-        return None
+        ledger = self.context.ledger
+        never = ledger.never_fits(demand)
+        if never is not None:
+            return never
+        short = ledger.shortfall(demand)
+        if short is not None and self.spare():
+            short = ledger.shortfall(demand)
+        return None if short is None else short.first.refusal()
 
     def capacity(self, resident: int, device_bytes: Mapping[str, int]) -> CapacitySummary:
         occupancy, arena = self.context.occupancy(), self.context.arena

@@ -192,11 +192,13 @@ class Transfers:
     def _start(
         self, way: _Way, slot: int | None, pages: Rows[int], extents: Rows[Extent]
     ) -> Transfer:
+        import numpy as np
         import torch
 
         self._check(slot, pages, extents)
         units = [*([] if slot is None else [slot]), *pages]
-        moves = torch.tensor([units, [extent.offset for extent in extents]]).T.contiguous()
+        places = [extent.offset for extent in extents]
+        moves = torch.from_numpy(np.array([units, places], np.int64).T.copy())
         state, rest = moves[: slot is not None], moves[slot is not None :]
         most = max(1, min(PART_PAGES, PART_COPIES // len(self._pages.runs)))
         first = most if slot is None else min(most, FIRST_PAGES)
