@@ -60,4 +60,9 @@ def open_text_side(path: Path, options: EngineOptions, host: PluginHost) -> Text
     except BaseException:
         artifact.close()
         raise
-    return TextSide(frontend=frontend, close=artifact.close)
+
+    def close() -> None:
+        frontend.close()
+        artifact.close()
+
+    return TextSide(frontend=frontend, close=close)

@@ -233,6 +233,10 @@ class Frontend(Protocol):
         seconds; None where there is nothing to set up."""
         ...
 
+    def close(self) -> None:
+        """End what compiling started; nothing is compiled afterwards. Idempotent."""
+        ...
+
     def open_output(
         self,
         prepared: PreparedPrompt,

@@ -81,6 +81,11 @@ class GrammarCompiler(Protocol):
 
     def open(self, compiled: CompiledGrammar) -> Matcher: ...
 
+    def close(self) -> None:
+        """End the processes and threads that compiling started; nothing is compiled afterwards.
+        Idempotent."""
+        ...
+
 
 class GrammarBackend(Protocol):
     """What ``GrammarBackendEntry.load`` loads."""

@@ -252,6 +252,9 @@ class FakeFrontend:
     def grammar_loader(self) -> None:
         """Nothing to set up."""
 
+    def close(self) -> None:
+        """Nothing to end."""
+
     def compile(self, source: GrammarSource) -> CompiledGrammar:
         with self._lock:
             self.compiles.append(source.text)

@@ -54,6 +54,7 @@ class Qwen35Instance:
         return self._memory
 
     def close(self) -> None:
+        self._frontend.close()
         self._program.close()
 
 

@@ -74,6 +74,10 @@ class Qwen35Frontend:
         compiler = self._parts.compiler
         return None if compiler is None else compiler.load
 
+    def close(self) -> None:
+        if self._parts.compiler is not None:
+            self._parts.compiler.close()
+
     def open_output(
         self,
         prepared: PreparedPrompt,
