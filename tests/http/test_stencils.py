@@ -76,3 +76,26 @@ def test_events_of_messages_are_the_same_with_and_without_stencils(shown):
     (fast, one), (slow, other) = written(quick=True), written(quick=False)
     assert fast == slow
     assert list(one._close()) == list(other._close())
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_events_of_responses_have_their_texts_numbers_and_fields(server):
+    reply = Reply.of("".join(HOSTILE), reasoning="h").call("f", "{", "}")
+    server.engine.script = lambda prompt, options: reply
+    body = {"input": "hi", "stream": True}
+
+    def deltas(**fields):
+        text = server.request("/v1/responses", json.dumps({**body, **fields}).encode()).text
+        events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ")]
+        numbers = [one["sequence_number"] for one in events]
+        assert numbers == list(range(len(events)))
+        return [
+            {name: value for name, value in one.items() if name not in ("item_id", "logprobs")}
+            for one in events
+            if one["type"].endswith(".delta")
+        ]
+
+    said = deltas()
+    assert [one["delta"] for one in said] == ["h", *"".join(HOSTILE), "{", "}"]
+    # With log-probabilities the events of the text are written whole.
+    assert said == deltas(include=["message.output_text.logprobs"])

@@ -12,14 +12,14 @@ class Bell:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
     def ring(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            waiter.set_result(True)
 
     async def wait(self, timeout: float | None = None) -> None:
         """Until the next ring. Raises TimeoutError after ``timeout`` seconds without one."""
@@ -27,9 +27,11 @@ class Bell:
         self._due = math.inf if timeout is None else self._loop.time() + timeout
         self._set_timer()
         try:
-            await self._waiter
+            rung = await self._waiter
         finally:
             self._waiter = None
+        if not rung:
+            raise TimeoutError
 
     def close(self) -> None:
         """Nobody waits any more. Idempotent."""
@@ -52,4 +54,4 @@ class Bell:
         if self._loop.time() < self._due:
             self._set_timer()
         else:
-            waiter.set_exception(TimeoutError())
+            waiter.set_result(False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final
 
 from ninfer_core.contract.errors import Cancelled, EngineFailure
 from ninfer_core.contract.events import Delta, FinishReason, GenerationEvent, GenerationResult
@@ -16,6 +18,9 @@ from ninfer_gateway_http.responses.store import ResponseStore
 from ninfer_gateway_http.responses.translate import renamed
 from ninfer_gateway_http.responses.understand import Asked
 from ninfer_gateway_http.streams import Facts, finished, guarded, note_result, with_silences
+
+_NUMBER: Final = uuid.uuid4().int
+"""Stands for the number in the event that a stencil is made of."""
 
 
 class Run:
@@ -38,6 +43,7 @@ class Run:
         self._store = store
         self._facts = facts
         self._numbers = itertools.count()
+        self._stencils: dict[tuple[str, str], sse.Stencil] = {}
 
     def present(self, status: str = "in_progress") -> JsonDict:
         """The response as far as it came."""
@@ -118,8 +124,19 @@ class Run:
 
     def _sent(self, events: Iterable[Event]) -> bytes:
         """``events`` with their numbers, as they are sent."""
-        framed = []
-        for event in events:
-            framed.append(f"event: {event['type']}\n".encode())
-            framed.append(sse.event({**event, "sequence_number": next(self._numbers)}))
-        return b"".join(framed)
+        return b"".join([self._framed(event) for event in events])
+
+    def _framed(self, event: Event) -> bytes:
+        number = next(self._numbers)
+        if "delta" not in event or event.get("logprobs"):
+            return _named({**event, "sequence_number": number})
+        key = event["type"], event["item_id"]
+        stencil = self._stencils.get(key)
+        if stencil is None:
+            sample = {**event, "delta": sse.Stencil.HOLE, "sequence_number": _NUMBER}
+            stencil = self._stencils[key] = sse.Stencil(_named(sample))
+        return stencil.filled(event["delta"]).replace(b"%d" % _NUMBER, b"%d" % number)
+
+
+def _named(event: Event) -> bytes:
+    return f"event: {event['type']}\n".encode() + sse.event(event)
