@@ -26,7 +26,7 @@ SLEEP_SHARE = 0.85
 SLEEP_MARGIN = 100e-6
 """Seconds before the end of that part at which a sleeper is called back, for a late wake-up."""
 
-LONG_SLEEP_MARGIN = 400e-6
+LONG_SLEEP_MARGIN = 600e-6
 """Seconds before the end at which a sleeper is called back when its share is over too soon."""
 
 REHEARSED = 2e-3

@@ -97,7 +97,7 @@ class EngineCore:
         self.publisher = Publisher(
             program, accounting, endings, clock, self.times, self.captures.reached
         )
-        program.before_results(self.publisher.rehearse)
+        program.before_results(self.rehearse)
         self.intake = Intake(lifecycle, queue, endings, events, metrics, clock)
         self.cleanup = Cleanup(program, resources, contexts, self.units, transitions)
         self.stopped = False
@@ -126,6 +126,13 @@ class EngineCore:
         self.endings.settle()
         self._book_time(started, launching, settling, settled)
         return bool(flights) or arrived > 0 or self.transitions.count != edges
+
+    def rehearse(self) -> None:
+        """While a round is waited for: go through what comes behind it, and change nothing but what
+        the caches hold when it ends."""
+        self.publisher.rehearse()
+        if self.units.round is not None:
+            self.permits.rehearse(self.units.round)
 
     def step(self) -> Activity:
         """Run one cycle. A failure ends the engine and every request in it."""

@@ -123,6 +123,10 @@ class PermitDesk:
             self._break_stall()
         return units
 
+    def rehearse(self, behind: Flight) -> None:
+        """Look whether the round behind ``behind`` can be the same once more, and take nothing."""
+        self._again(behind, self._scheduler.permit_order(), self._clock())
+
     def go_on(self, flight: Flight) -> list[Permitted]:
         """The rows of ``flight``, launched now, that can run another round before the host has seen
         this one, with their room."""

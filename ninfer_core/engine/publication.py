@@ -6,7 +6,7 @@ preview → Program.commit → budget and accounting → OutputSession.commit �
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
 from ninfer_core.contract.errors import (
@@ -30,7 +30,8 @@ from ninfer_core.engine.accounting import Accounting
 from ninfer_core.engine.endings import Endings
 from ninfer_core.engine.flights import Flight
 from ninfer_core.engine.output import commit_output, preview_output, publish, publish_progress
-from ninfer_core.engine.request_record import Ending, RequestRecord
+from ninfer_core.engine.request_record import Ending, RequestRecord, Stopwatch
+from ninfer_core.engine.response import Response
 from ninfer_core.engine.round_timings import CycleTimes
 from ninfer_core.engine.states import RequestState
 
@@ -90,9 +91,9 @@ class Publisher:
             self._batch(flight, outcome)
 
     def rehearse(self) -> None:
-        """Judge the latest token of every awaited row once more, and drop that: nothing changes but
-        what the caches hold when the round ends. Nothing is judged in a round that the engine did
-        not launch."""
+        """Judge the latest token of every awaited row once more, book and publish it for a stand-in
+        of the request that nobody reads, and drop that: nothing changes but what the caches hold
+        when the round ends. Nothing is judged in a round that the engine did not launch."""
         records = self._awaited.records if self._awaited is not None else ()
         for record in records:
             if record.tokens and record.session.masks() is None:
@@ -101,7 +102,16 @@ class Publisher:
                     frontier=0,
                     token_ids=(record.tokens[-1],),
                 )
-                self._judge(record, row, UnitKind.DECODE, self._clock())
+                self._take_for_stand_in(self._judge(record, row, UnitKind.DECODE, self._clock()))
+
+    def _take_for_stand_in(self, judged: Judged) -> None:
+        if judged.preview is None or judged.decision is not _ONE_MORE:
+            return
+        record, row = judged.record, judged.row
+        standing = replace(record, tokens=[], watch=Stopwatch(0.0, 0.0), response=Response())
+        batch = PendingBatch(UnitKind.DECODE, (row,))
+        self._accounting.accept(standing, row, judged.preview, batch)
+        publish(standing, judged.preview.deltas)
 
     def _progress(self, flight: Flight, progress: Progress) -> None:
         (record,) = flight.records

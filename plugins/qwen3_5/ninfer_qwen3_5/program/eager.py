@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Rows
 
 from ninfer_core.contract.errors import EngineFailure
-from ninfer_core.contract.units import Launched, UnitKind
+from ninfer_core.contract.units import Launched, PendingBatch, UnitKind
 from ninfer_qwen3_5.program.executor import Executor
 from ninfer_qwen3_5.program.forwards import Forwards
 from ninfer_qwen3_5.program.judging import Judge
@@ -90,7 +90,7 @@ class EagerUnits:
             lambda: self._forwards.forced(works, tokens),
         )
 
-    def before_results(self, rehearse: Callable[[], object]) -> None:
+    def before_results(self, rehearse: Callable[[PendingBatch], object]) -> None:
         """Nothing is waited for."""
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:

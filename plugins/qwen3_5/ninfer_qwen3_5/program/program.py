@@ -228,7 +228,11 @@ class TextProgram(KeptContexts):
         return self._units.control(opened, [row.token_ids for row in rows])
 
     def before_results(self, rehearse: Callable[[], object]) -> None:
-        self._units.before_results(rehearse)
+        def rehearse_all(pending: PendingBatch) -> None:
+            self._settlement.rehearse(works_of(pending), pending.rows)
+            rehearse()
+
+        self._units.before_results(rehearse_all)
 
     def commit(self, pending: PendingBatch, decisions: Rows[RowDecision]) -> None:
         pending.consume()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ninfer_core.contract.frontend import MaskProvider
 from ninfer_core.contract.resources import SequenceHandle
-from ninfer_core.contract.units import Launched
+from ninfer_core.contract.units import Launched, PendingBatch
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.work import RowWork
 
@@ -71,8 +71,9 @@ class Units(Protocol):
 
     def control(self, rows: Rows[UnitRow], tokens: Rows[tuple[int, ...]]) -> Launched: ...
 
-    def before_results(self, rehearse: Callable[[], object]) -> None:
-        """See ``Program.before_results``."""
+    def before_results(self, rehearse: Callable[[PendingBatch], object]) -> None:
+        """Have ``rehearse`` called as ``Program.before_results`` says, with a made-up outcome of
+        the round: every row drew the token 0. It is not to be consumed."""
         ...
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ninfer_qwen3_5.program.units import Units
+
+
+_ACCEPTED = RowDecision(disposition=Disposition.ACCEPT, accepted=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,15 @@ class Settlement:
         if uncounted:
             self._units.accepted(uncounted, tokens)
 
+    def rehearse(self, works: Rows[RowWork], rows: Rows[PendingRow]) -> None:
+        """Settle stand-ins of ``works`` that executed nothing, and open what would come behind
+        them: what is needed for that is read, and nothing changes."""
+        standing = [_stand_in(work) for work in works]
+        self.commit(standing, rows, [_ACCEPTED] * len(standing))
+        for work in standing:
+            if self.has_room_again(work):
+                self.open_again(work)
+
     def _fold(self, kept: Rows[tuple[RowWork, int]]) -> None:
         """Let the states of verified rows take in what is accepted of them, and no more."""
         folded, accepted = zip(*kept, strict=True)
@@ -236,6 +248,14 @@ def works_of(pending: PendingBatch) -> tuple[RowWork, ...]:
     if not isinstance(works, tuple):
         raise EngineFailure("the batch comes from another program")
     return works
+
+
+def _stand_in(work: RowWork) -> RowWork:
+    """Of a row that the device has counted, with a copy of its sequence that shares what a commit
+    of no tokens leaves as it is."""
+    past = work.sequence
+    sequence = replace(past, generated=[], steering=None, latest=None)
+    return RowWork(sequence, None, 0, past.frontier, 0, counted=True)
 
 
 def _fly(sequence: Sequence, grant: Reservation | None, tokens: int, start: int) -> RowWork:

@@ -144,11 +144,10 @@ class RoundLaunch(DrawnLaunch):
 
     def _rehearse(self) -> None:
         """Go through what comes next, as if every row had drawn the token 0."""
-        launcher, zeros = self._launcher, [0] * len(self.rows)
-        launcher.set_out(self.rows)
-        if launcher.rehearse is not None:
-            nothing = [NO_LOGPROBS] * len(self.rows)
-            launcher.rehearse(self._pending((zeros, zeros), nothing, (), 0.0, 0.0))
+        self._launcher.set_out(self.rows)
+        if self._launcher.rehearse is not None:
+            zeros, nothing = [0] * len(self.rows), [NO_LOGPROBS] * len(self.rows)
+            self._launcher.rehearse(self._pending((zeros, zeros), nothing, (), 0.0, 0.0))
 
     def _listed(self, tokens: Rows[int]) -> Rows[tuple[TokenLogprobs, ...]]:
         if self._logprobs is None:

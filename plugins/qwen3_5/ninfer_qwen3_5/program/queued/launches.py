@@ -48,9 +48,19 @@ class DrawnLaunch(SingleUse, ABC):
         self.consume()
         self.finish()
         began = time.perf_counter()
-        tokens, broken = self._wait()
+        drawing = self._wait()
         ended = time.perf_counter()
-        listed, scored = self._listed(tokens), self._scores()
+        return self._pending(drawing, self._listed(drawing[0]), self._scores(), began, ended)
+
+    def _pending(
+        self,
+        drawing: Drawing,
+        listed: Rows[tuple[TokenLogprobs, ...]],
+        scored: tuple[TokenLogprobs, ...],
+        began: float,
+        ended: float,
+    ) -> PendingBatch:
+        tokens, broken = drawing
         rows = [
             PendingRow(
                 sequence=row.handle,

@@ -64,6 +64,12 @@ class HostRing:
         changes in their place; returns the round's number."""
         if len(changes) > CHANGES:
             raise EngineFailure(f"{len(changes)} table changes do not fit a round")
+        self.put(rows, changes)
+        self.number += 1
+        return self.number - 1
+
+    def put(self, rows: Rows[tuple[int, ...]], changes: Rows[tuple[int, int, int]]) -> None:
+        """What :meth:`write` does before the round has its number: the place stays free."""
         number, count = self.number, len(rows)
         place, words = self._ingress[number % DEPTH], [number, count, len(changes), 0]
         for row in rows:
@@ -72,8 +78,6 @@ class HostRing:
         if changes:
             listed = [word for change in changes for word in change]
             struct.pack_into(f"{len(listed)}i", place, 4 * self._first_change, *listed)
-        self.number += 1
-        return number
 
     def flag(self, number: int) -> Tensor:
         """The word that becomes ``number + 1`` when the round's results are there."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.sampling import TokenLogprobs
-from ninfer_core.contract.units import Launched, UnitKind
+from ninfer_core.contract.units import Launched, PendingBatch, UnitKind
 from ninfer_core.device.errors import DeviceLost
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.queued.chunks import ChunkRun, ChunkRunner
@@ -123,7 +123,7 @@ class QueuedUnits:
             self._run(work, run)
         return ForcedLaunch(rows, tokens)
 
-    def before_results(self, rehearse: Callable[[], object]) -> None:
+    def before_results(self, rehearse: Callable[[PendingBatch], object]) -> None:
         self._rounds.rehearse = rehearse
 
     def accepted(self, works: Rows[RowWork], tokens: Rows[Rows[int]]) -> None:
