@@ -61,6 +61,11 @@ def test_options_exist(pages, options):
     assert {page: names for page, names in unknown.items() if names} == {}
 
 
+def test_every_option_is_on_a_page(pages, options):
+    named = set().union(*map(flags, pages.values()))
+    assert options - named - {"--help", "--install-completion", "--show-completion"} == set()
+
+
 def test_links_lead_somewhere(root, pages):
     broken = [
         f"{page}: {link}"
