@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from ninfer_core.plugins.discovery import Candidate
-from ninfer_core.version import API, __version__
+from ninfer_core.version import API, CORE, __version__
 
-CORE: Final = "ninfer-core"
 _REQUIRES_CORE = re.compile(r"ninfer[-_.]core\s*(?:\[[^]]*])?\s*\(?([^;)]*)\)?\s*(;.*)?", re.I)
 _API_KEYWORD = re.compile(r"ninfer-api-(\d+)\.(\d+)")
 

@@ -83,7 +83,7 @@ class PluginHost:
         if offer.entry.unavailable:
             raise PluginUnavailable(
                 f"{offer.title} of {report.title} cannot be used: {offer.entry.unavailable}",
-                hint=f"install a later {report.dist}: pip install --upgrade {report.dist}",
+                hint=f"later versions may: {report.upgrade}",
             )
         if seam.active and not self._is_named(offer.plugin):
             raise PluginInactive(

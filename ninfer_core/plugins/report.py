@@ -13,6 +13,7 @@ from ninfer_core.plugins.errors import (
     PluginLoadError,
     PluginUnavailable,
 )
+from ninfer_core.version import CORE
 
 PluginState = Literal[
     "ready", "blocked", "incompatible", "conflict", "failed", "registered", "active"
@@ -80,6 +81,11 @@ class PluginReport:
         """One line: distribution, cause, mending command."""
         return str(self._error(PluginError))
 
+    @property
+    def upgrade(self) -> str:
+        """What brings a later version of the plug-in, and of core, which may be what lacks it."""
+        return f"pip install --upgrade {' '.join(dict.fromkeys((CORE, self.dist)))}"
+
     def ended(self, state: PluginState, reason: str, mend: str) -> PluginReport:
         """The same plug-in in a state that needs a reason."""
         return replace(self, state=state, reason=reason, mend=mend)
@@ -91,7 +97,7 @@ class PluginReport:
         if self.unavailable:
             raise PluginUnavailable(
                 f"{self.title} cannot be used: {self.unavailable}",
-                hint=f"leave out `--plugin {self.name}` or install a later {self.dist}",
+                hint=f"leave out `--plugin {self.name}`; later versions may: {self.upgrade}",
             )
 
     def _error(self, kind: type[PluginError]) -> PluginError:
