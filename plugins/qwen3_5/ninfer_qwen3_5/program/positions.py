@@ -7,18 +7,31 @@ from typing import TYPE_CHECKING
 from ninfer_qwen3_5.program.sequence import Sequence
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
 
 def rotary_positions(sequence: Sequence, start: int, stop: int) -> Tensor:
-    """i32[3, n] on the host: the prompt's own, then logical position plus its delta."""
+    """i32[3, n] on the host: see :func:`write_positions`."""
+    import numpy as np
     import torch
 
-    prepared = sequence.request.prepared
-    own = prepared.positions
-    if own is None or start >= prepared.length:
-        line = torch.arange(start, stop, dtype=torch.int32) + prepared.rope_delta
-        return line.expand(3, -1)
-    inside = torch.from_numpy(own[:, start:stop])
-    beyond = torch.arange(start + inside.shape[1], stop, dtype=torch.int32)
-    return torch.cat([inside, (beyond + prepared.rope_delta).expand(3, -1)], dim=1)
+    places = np.empty((3, stop - start), np.int32)
+    write_positions(sequence, start, stop, places)
+    return torch.from_numpy(places)
+
+
+def write_positions(
+    sequence: Sequence, start: int, stop: int, places: npt.NDArray[np.int32]
+) -> None:
+    """Fill ``places`` [3, n]: the prompt's own positions, then logical ones plus its delta."""
+    import numpy as np
+
+    prepared, inside = sequence.request.prepared, 0
+    if prepared.positions is not None and start < prepared.length:
+        own = prepared.positions[:, start:stop]
+        inside = own.shape[1]
+        places[:, :inside] = own
+    delta = prepared.rope_delta
+    places[:, inside:] = np.arange(start + inside + delta, stop + delta, dtype=np.int32)

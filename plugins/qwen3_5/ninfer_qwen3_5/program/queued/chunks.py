@@ -11,11 +11,13 @@ from ninfer_qwen3_5.model.routes import ChunkRoute, Route, StepRoute
 from ninfer_qwen3_5.model.state import ModelState
 from ninfer_qwen3_5.model.text import TextModel
 from ninfer_qwen3_5.program.drafting import Drafter
-from ninfer_qwen3_5.program.positions import rotary_positions
+from ninfer_qwen3_5.program.positions import write_positions
 from ninfer_qwen3_5.program.queued.lanes import LaneState
 from ninfer_qwen3_5.program.sequence import Sequence
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
     from ninfer_core.device.base import Arena, Event, Lane
@@ -46,11 +48,17 @@ class ChunkRun:
 
 @dataclass(slots=True)
 class _Feed:
-    """One place of the queue: pinned words, their device copy, and when it was last used."""
+    """One place of the queue: pinned words, their device copy, the pinned ones as the host writes
+    them, and when it was last used."""
 
     pinned: Tensor
     device: Tensor
+    words: npt.NDArray[np.int32]
     used: Event | None = None
+
+    @classmethod
+    def of(cls, pinned: Tensor, device: Tensor) -> _Feed:
+        return cls(pinned, device, pinned.numpy())
 
 
 class ChunkRunner:
@@ -76,10 +84,11 @@ class ChunkRunner:
         self._state = state
         self._lanes = lanes
         self._host_tables = tables
+        self._pages = lanes.host_tables.numpy()
         self._lane = lane
         words = feed_words(chunk, lanes.host_tables.shape[1])
         self._feeds = [
-            _Feed(
+            _Feed.of(
                 pinned.take(f"feed.{place}", (words,), torch.int32),
                 arena.take(f"feed.{place}", (words,), torch.int32),
             )
@@ -145,8 +154,6 @@ class ChunkRunner:
         The block table travels with them: its row on the host may pass to a sequence that shares
         pages with others before a chunk that nobody waits for has run.
         """
-        import torch
-
         count = len(tokens)
         if count > self._chunk:
             raise EngineFailure(
@@ -157,13 +164,14 @@ class ChunkRunner:
         if feed.used is not None:
             feed.used.wait()
         inputs = 4 * count + _SCALARS
-        table = self._lanes.host_tables[sequence.row]
-        total = inputs + table.shape[0]
-        feed.pinned[:count] = torch.tensor(tokens, dtype=torch.int32)
-        placed = feed.pinned[count : 4 * count].view(3, count)
-        placed.copy_(rotary_positions(sequence, start, start + count))
-        feed.pinned[4 * count : inputs] = torch.tensor(scalars, dtype=torch.int32)
-        feed.pinned[inputs:total] = table
+        pages = self._pages[sequence.row]
+        total = inputs + pages.shape[0]
+        host = feed.words
+        host[:count] = tokens
+        places = host[count : 4 * count].reshape(3, count)
+        write_positions(sequence, start, start + count, places)
+        host[4 * count : inputs] = scalars
+        host[inputs:total] = pages
         words = feed.device[:total]
         words.copy_(feed.pinned[:total], non_blocking=True)
         self._lanes.take_row(self._host_tables, sequence.row, words[inputs:])

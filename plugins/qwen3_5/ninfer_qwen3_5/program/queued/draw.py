@@ -112,18 +112,21 @@ class PromptLaunch(DrawnLaunch):
 
     def _drawn_row(self, masks: TokenMasks | None) -> Drawn:
         """Draw, and leave the token where the next round looks for it."""
-        lanes = self._lanes
-        row = lanes.index(self._row.work.sequence.row)
-        drawn = self._model.ops.draw_rows(
-            self._logits,
-            self._model.addressable,
-            lanes.settings,
-            lanes.counts,
-            row,
-            self._position,
-            DrawPurpose.PREFILL,
-            masks,
-        )
+        lanes, sequence = self._lanes, self._row.work.sequence
+        row = lanes.index(sequence.row)
+        if sequence.plain and masks is None:
+            drawn = self._model.ops.argmax_rows(self._logits, self._model.addressable)
+        else:
+            drawn = self._model.ops.draw_rows(
+                self._logits,
+                self._model.addressable,
+                lanes.settings,
+                lanes.counts,
+                row,
+                self._position,
+                DrawPurpose.PREFILL,
+                masks,
+            )
         lanes.tables.tokens.index_copy_(0, row, drawn.tokens)
         self._model.ops.count_tokens(lanes.counts, row, drawn.tokens.view(1, 1), lanes.once)
         return drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -74,6 +75,13 @@ class LaneState:
         self.once = arena.take("once", (1,), torch.int32).fill_(1)
         self.settings = _settings(lanes, arena)
         self._shadow = _settings(lanes, pinned)
+        self._settings_of = [list(self._by_name(row)) for row in range(lanes)]
+
+    def _by_name(self, row: int) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, shadow and place on the device of each setting of a row."""
+        for field in fields(SamplingRows):
+            name = field.name
+            yield name, getattr(self._shadow, name)[row], getattr(self.settings, name)[row]
 
     def index(self, row: int) -> Tensor:
         """A row's number as i64[1] on the device."""
@@ -85,15 +93,15 @@ class LaneState:
 
         row, request = sequence.row, sequence.request
         fresh = sampling_rows([sequence])
-        for field in fields(SamplingRows):
-            shadow = getattr(self._shadow, field.name)[row]
-            value = getattr(fresh, field.name)[0]
+        for name, shadow, setting in self._settings_of[row]:
+            value = getattr(fresh, name)[0]
             if value.dim():
-                shadow.fill_(_LISTS[field.name][2])
-                shadow[: value.shape[0]] = value
-            else:
+                listed, value = value, torch.full_like(shadow, _LISTS[name][2])
+                value[: listed.shape[0]] = listed
+            # What a shadow holds is on the device, or on its way there.
+            if not torch.equal(shadow, value):
                 shadow.copy_(value)
-            getattr(self.settings, field.name)[row].copy_(shadow, non_blocking=True)
+                setting.copy_(shadow, non_blocking=True)
         self.counts.generated[row].zero_()
         self.counts.prompt[row].zero_()
         if request.sampling.penalised:

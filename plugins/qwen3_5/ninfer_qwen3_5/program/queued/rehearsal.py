@@ -64,6 +64,7 @@ class Rehearsal:
             scored, model.parameters.head, model.addressable, self._targets(scored), 1
         )
         logits = model.row_logits(run.residual[-1:])
+        model.ops.argmax_rows(logits, model.addressable)
         for row in range(min(2, self._budget.max_concurrency)):
             for masks in (None, self._masks):
                 model.ops.draw_rows(
