@@ -1,13 +1,14 @@
 """Host time of a prompt chunk, without a GPU or on one.
 
 Usage: TRITON_INTERPRET=1 python bench/host_chunk.py [--models 0.8b 9b] [--tokens 512]
-       [--repeats 60] [--profile | --launches]
+       [--repeats 60] [--cold] [--profile | --launches]
        python bench/host_chunk.py --gpu [--wide]
 
 The chunk route runs in a model of the size's layers and heads, narrow elsewhere, up to where
 kernels are handed to the driver: compiled kernels and the library's products are stand-ins that do
 nothing, so that what is left is Python and torch's own work on the host. What the driver and the
 library take themselves is not in it. Prints the least and the median processor time of a chunk.
+With ``--cold`` the caches hold nothing of it at its beginning, as after a wait for the device.
 
 With ``--gpu`` nothing stands in: the time until all is enqueued, and until the device is done. With
 ``--wide`` the model has its real width.
@@ -48,6 +49,8 @@ from ninfer_qwen3_5.program.layout import Numerics
 from ninfer_qwen3_5.program.queued.rehearsal import Rehearsal
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+COLD_BYTES = 256 << 20
+"""Written before each chunk with ``--cold``."""
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -113,10 +116,12 @@ def chunk_of(
             return
 
 
-def timed(chunk: Callable[[], object], repeats: int) -> str:
+def timed(chunk: Callable[[], object], repeats: int, cold: torch.Tensor | None) -> str:
     times = []
     with torch.inference_mode():
         for _ in range(repeats + 5):
+            if cold is not None:
+                cold.add_(1)
             began = time.thread_time()
             chunk()
             times.append(1e6 * (time.thread_time() - began))
@@ -165,7 +170,9 @@ def main() -> None:
     parser.add_argument("--launches", action="store_true")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--wide", action="store_true")
+    parser.add_argument("--cold", action="store_true")
     given = parser.parse_args()
+    cold = torch.zeros(COLD_BYTES, dtype=torch.uint8) if given.cold else None
     if not given.gpu:
         stand_in()
     for name in given.models:
@@ -176,8 +183,12 @@ def main() -> None:
             elif given.profile:
                 profiled(chunk, given.repeats)
             else:
-                measure = timed_on_gpu if given.gpu else timed
-                print(f"{name}: {measure(chunk, given.repeats)}", flush=True)
+                found = (
+                    timed_on_gpu(chunk, given.repeats)
+                    if given.gpu
+                    else timed(chunk, given.repeats, cold)
+                )
+                print(f"{name}: {found}", flush=True)
 
         size = SIZES[name] if given.wide else replace(SIZES[name], **NARROW)
         chunk_of(size, given.tokens, use, gpu=given.gpu)
