@@ -106,11 +106,7 @@ class EngineCore:
         """One worker cycle; True when it changed anything or ran a unit."""
         started, edges = perf_counter_ns(), self.transitions.count
         arrived = self.intake.take_in()
-        self.contexts.advance()
-        self.endings.stop_requested()
-        self.endings.settle()
-        self.captures.begin()
-        self.admission.resume_oldest()
+        self._move_on()
         permitted = self.permits.collect(behind=self.units.round)
         self.admission.admit_fresh()
         launching = perf_counter_ns()
@@ -131,6 +127,9 @@ class EngineCore:
         """While a round is waited for: go through what comes behind it, and change nothing but what
         the caches hold when it ends."""
         self.publisher.rehearse()
+        if not self._anything_due():
+            self._move_on()
+            self.admission.admit_fresh()
         if self.units.round is not None:
             self.permits.rehearse(self.units.round)
 
@@ -207,6 +206,25 @@ class EngineCore:
             kept_slots=capacity.kept.state_slots,
             kept_pages=sum(capacity.kept.pages.values()),
         )
+
+    def _anything_due(self) -> bool:
+        """Whether anything besides units can move: otherwise to look for it changes nothing."""
+        events = self.events
+        return (
+            self.contexts.open
+            or self.endings.due
+            or bool(self.captures.waiting)
+            or events.resume_due
+            or events.admit_due
+        )
+
+    def _move_on(self) -> None:
+        """What moves without a unit: a transaction, ends, captures, a resume."""
+        self.contexts.advance()
+        self.endings.stop_requested()
+        self.endings.settle()
+        self.captures.begin()
+        self.admission.resume_oldest()
 
     def _while_device_works(self, permitted: PermittedUnits) -> int:
         """What needs no result of the running units: taking in what has arrived, and enqueueing the

@@ -56,6 +56,11 @@ class Endings:
         self.revoke: Callable[[RequestRecord], None]
         self.capturing: Callable[[RequestRecord], bool]
 
+    @property
+    def due(self) -> bool:
+        """Whether an end waits to be taken further."""
+        return bool(self._requested or self._finished)
+
     def request(self, record: RequestRecord, ending: Ending) -> None:
         """``record`` must end with ``ending`` at its next stable boundary; the first word wins."""
         if record.doomed is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ninfer_core.contract.events import Delta, Failed, Finished
+from ninfer_core.contract.events import Delta, Failed, Finished, FinishReason
 from ninfer_core.contract.requests import GenerationOptions, ResponseFormat
 from ninfer_core.contract.sampling import SamplingParams
+from ninfer_core.engine.states import RequestState
 from ninfer_core.testing.engine_harness import EngineHarness
 from ninfer_core.testing.fake_frontend import FakeSession, text_of
 from ninfer_core.testing.fake_program import FakeProgram
@@ -54,7 +55,7 @@ def said(event):
 
 
 def answers(rounds_ahead, burst):
-    """All that the consumers of a mixed batch see."""
+    """All that the consumers of a mixed batch see, and the engine's counters behind them."""
     harness = EngineHarness(FakeConfig(burst=burst), rounds_ahead=rounds_ahead)
     given = [
         {"max_new_tokens": 9},
@@ -77,7 +78,7 @@ def answers(rounds_ahead, burst):
     harness.check_released()
     for one in tracked:
         harness.consume(one)
-    return [[said(event) for event in one.events] for one in tracked]
+    return [[said(event) for event in one.events] for one in tracked], harness.core.stats()
 
 
 @pytest.mark.parametrize("rounds_ahead", [0, 1])
@@ -86,6 +87,24 @@ def test_answers_are_the_same(rehearsing, rounds_ahead, burst):
     plain = answers(rounds_ahead, burst)
     counts = rehearsing()
     assert answers(rounds_ahead, burst) == plain
-    deltas = sum(isinstance(event, Delta) for events in plain for event in events)
+    deltas = sum(isinstance(event, Delta) for events in plain[0] for event in events)
     assert counts["rehearsed"] > 20
     assert counts["previews"] > 1.5 * deltas, "rows in flight were not judged"
+
+
+def test_what_is_due_is_left_to_the_next_cycle():
+    harness = EngineHarness(FakeConfig(), rounds_ahead=1)
+    one = harness.submit([5, 6, 7], GenerationOptions(max_new_tokens=20, ignore_eos=True))
+    harness.step(6)
+    core = harness.core
+    (record,) = core.intake.open.values()
+    assert record.state is RequestState.DECODE_READY
+    core.endings.request(record, FinishReason.CANCELLED)
+    moved, capacity = core.transitions.count, core.program.capacity()
+    core.rehearse()
+    assert core.endings.due
+    assert core.transitions.count == moved
+    assert core.program.capacity() == capacity
+    harness.run_dry()
+    harness.consume(one)
+    assert one.events[-1].result.finish_reason is FinishReason.CANCELLED

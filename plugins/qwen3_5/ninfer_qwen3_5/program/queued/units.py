@@ -99,6 +99,8 @@ class QueuedUnits:
     def rows_ahead(self, launched: Launched) -> Rows[UnitRow]:
         if not isinstance(launched, RoundLaunch):
             return ()
+        if self._speculation is None:
+            return launched.rows
         sequences = [row.work.sequence for row in launched.rows]
         return () if self._next_drafts(sequences) else launched.rows
 
