@@ -58,8 +58,7 @@ def test_an_answer_is_a_message(server):
     assert message.timings["cache_n"] == 3
 
 
-@pytest.mark.usefixtures("one_by_one")
-def test_a_stream_has_the_events_in_order_under_their_names(server):
+def test_a_stream_has_the_events_in_order_under_their_names(server, one_by_one):
     reply = Reply.of("ok", reasoning="hm", timings=Timings(cached_tokens=3))
     server.engine.script = always(reply.call("weather", '{"ci', 'ty": "Köln"}').call("time", "{}"))
     events = events_of(post(server, stream=True, tools=[WEATHER]))
@@ -221,7 +220,7 @@ def test_a_token_without_text_makes_no_event(server):
     server.engine.script = always(Reply(deltas=tuple(deltas)))
     events = events_of(post(server, stream=True))
     texts = [e["delta"]["text"] for name, e in events if name == "content_block_delta"]
-    assert ("".join(texts), all(texts)) == ("ab", True)
+    assert texts in (["a", "b"], ["ab"])
 
 
 def test_an_empty_answer_has_no_blocks(server):
