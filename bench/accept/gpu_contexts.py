@@ -130,6 +130,7 @@ def pause_and_resume(sizes: Sizes, device: str, strict: bool) -> Facts:
         victim.await_tokens(4, 300)
         quiet = wait_span(sizes.quiet)
         presser = Presser(engine, victim)
+        held = HostTimes(engine._core)
         presses = [presser.press() for _ in range(sizes.pauses)]
         plain = between(engine, partial(plain_rates, transfers, copies.largest))
         victim.handle.cancel()
@@ -146,7 +147,7 @@ def pause_and_resume(sizes: Sizes, device: str, strict: bool) -> Facts:
         "pause_and_resume_ms": 1e3 * statistics.median(end - start for start, end in presses),
         "gap_ratio": p99(beside) / p99(alone),
     }
-    facts |= spread(alone, "quiet") | spread(beside, "gap")
+    facts |= spread(alone, "quiet") | spread(beside, "gap") | held.facts()
     for way in WAYS:
         facts[f"plain_{way}_gb_s"] = plain[way] / 1e9
         facts[f"{way}_gb_s"] = copies.rate(way) / 1e9
@@ -191,6 +192,28 @@ class Presser:
             return False
         self._began = time.perf_counter()
         return bool(self._core.pressure.pause(record))
+
+
+class HostTimes:
+    """What the steps of a cycle that pause, copy and bring back cost the host each time."""
+
+    def __init__(self, core: Any) -> None:
+        self._times: dict[str, list[float]] = {}
+        steps = {"advance": core.contexts, "begin": core.captures, "resume_oldest": core.admission}
+        for name, owner in steps.items():
+            timed = partial(self._timed, self._times.setdefault(name, []), getattr(owner, name))
+            setattr(owner, name, timed)
+
+    def _timed(self, times: list[float], step: Any) -> None:
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+
+    def facts(self) -> Facts:
+        """Milliseconds of the 20th longest, about one for each pause, and of the longest."""
+        longest = {name: sorted(times)[-20:] for name, times in self._times.items()}
+        twentieth = {f"host_{name}_20th_ms": 1e3 * times[0] for name, times in longest.items()}
+        return twentieth | {f"host_{name}_max_ms": 1e3 * t[-1] for name, t in longest.items()}
 
 
 class Copies:

@@ -16,6 +16,10 @@ from ninfer_core.store.transactions import CopyTicket, Transaction, TransactionG
 from ninfer_qwen3_5.program.stores import Stores
 from ninfer_qwen3_5.program.transfers import Transfer
 
+PORTION = 640
+"""Pages that are taken in, or cleared, at once: each costs the host half a microsecond or more,
+while rounds must be launched."""
+
 _NAP = 50e-6
 """Seconds that other threads get before a long step of the host. It begins where a round has just
 been published: whoever waits for its tokens waits for the interpreter's lock as well."""
@@ -38,8 +42,18 @@ class Copying(Protocol):
         """Lease sources, draw destinations and enqueue the copies."""
         ...
 
+    def take_in(self, transaction: StoreTransaction, most: int) -> bool:
+        """The copies have landed whole: let up to ``most`` pages own theirs. Whether no more are
+        left."""
+        ...
+
     def publish(self, transaction: StoreTransaction) -> ContextResult:
-        """The copies have landed whole: take them over and complete the transaction."""
+        """All are taken in: complete the transaction."""
+        ...
+
+    def clear(self, most: int) -> bool:
+        """It is complete: give back the places of up to ``most`` pages that nobody needs any more.
+        Whether no more are left."""
         ...
 
     def undo(self) -> None:
@@ -70,6 +84,7 @@ class Mover:
 
 class CopyTransaction:
     """The first ``advance`` reserves and enqueues, later ones ask whether the copies have landed.
+    Then pages are taken in, and behind that cleared, a portion each time.
 
     Cancelled before that it reserves nothing; cancelled later, or with a copy that failed, it waits
     for what is on its way, gives everything back and ends in Aborted: all stands as before.
@@ -88,9 +103,11 @@ class CopyTransaction:
         self._transaction: StoreTransaction | None = None
         self._transfer: Transfer | None = None
         self._ticket: CopyTicket | None = None
+        self._landed = False
+        self._result: ContextResult | None = None
 
     def advance(self) -> ContextResult | None:
-        """The result once the copies have landed; None until then."""
+        """The result once the copies have landed and all is taken over; None until then."""
         if self._closed:
             raise EngineFailure(f"a {self.kind.value} transaction was advanced past its result")
         if self._transfer is None:
@@ -98,7 +115,16 @@ class CopyTransaction:
             if refusal is not None:
                 return self._close(Aborted(f"the {self.kind.value} {refusal}"))
         assert self._transfer is not None
-        return self._settle() if self._transfer.done() else None
+        assert self._transaction is not None
+        if not self._landed:
+            aborted = self._land(self._transaction, self._transfer)
+            if not self._landed:
+                return aborted
+        if self._result is None and self._work.take_in(self._transaction, PORTION):
+            self._result = self._work.publish(self._transaction)
+        if self._result is None or not self._work.clear(PORTION):
+            return None
+        return self._close(self._result)
 
     def cancel(self) -> None:
         """Ask for the end. Never waits; after the result it does nothing."""
@@ -136,15 +162,16 @@ class CopyTransaction:
         self._ticket = self._transaction.start_copy()
         return None
 
-    def _settle(self) -> ContextResult:
-        transaction, transfer = self._transaction, self._transfer
-        assert transaction is not None
-        assert transfer is not None
+    def _land(self, transaction: StoreTransaction, transfer: Transfer) -> ContextResult | None:
+        """Aborted when the copies have landed and are not wanted, or not whole."""
+        if not transfer.done():
+            return None
         assert self._ticket is not None
         transaction.finish_copy(self._ticket, transfer.failure)
         if not transaction.cancelled and transaction.failure is None:
             time.sleep(_NAP)
-            return self._close(self._work.publish(transaction))
+            self._landed = True
+            return None
         failed = f"failed: {transaction.failure}" if transaction.failure else "was cancelled"
         self._work.undo()
         return self._close(transaction.abort(Aborted(f"the {self.kind.value} {failed}")))

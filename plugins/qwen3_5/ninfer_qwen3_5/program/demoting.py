@@ -9,10 +9,11 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import CheckpointRef
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.histories import HistoryLease
+from ninfer_core.store.host_arena import Extent
 from ninfer_core.store.state_slots import Slot, StateSlots
 from ninfer_qwen3_5.program.checkpoints import Checkpoints
 from ninfer_qwen3_5.program.copying import StoreTransaction
-from ninfer_qwen3_5.program.host_tier import HostTier
+from ninfer_qwen3_5.program.host_tier import HostTier, SavedLease
 from ninfer_qwen3_5.program.transfers import Transfer
 
 
@@ -51,6 +52,8 @@ class Demoting:
         self._ref = ref
         self._kept = checkpoints.get(ref)
         self._lease: HistoryLease | None = None
+        self._saved: SavedLease | None = None
+        self._image: Extent | None = None
         self._moved = 0
 
     def demand(self) -> Demand:
@@ -64,22 +67,37 @@ class Demoting:
         assert kept.slot is not None
         self._lease = self._tier.lease(kept.history, kept.frontier)
         transaction.lease(self._lease)
-        transaction.lease(self._tier.rely(self._lease))
+        self._saved = self._tier.rely(self._lease)
+        transaction.lease(self._saved)
         transaction.lease(SlotLease(self._slots, kept.slot))
         kept.moving = True
         transfer = self._tier.save(kept.slot.index, self._lease, transaction.reservation)
         self._moved = transfer.bytes
         return transfer
 
+    def take_in(self, transaction: StoreTransaction, most: int) -> bool:
+        grant = transaction.reservation
+        assert self._lease is not None
+        assert self._saved is not None
+        self._image = self._image or grant.draw_extent()
+        return self._tier.publish_saved(self._lease, self._saved, grant, most)
+
     def publish(self, transaction: StoreTransaction) -> ContextResult:
         kept, tier = self._kept, self._tier
-        assert self._lease is not None
         kept.moving = False
-        kept.image = tier.publish_saved(self._lease, transaction.reservation)
+        kept.image = self._image
         tier.holders.hold(tier.pages(kept.history), alone=False)
         facts = self._checkpoints.facts(self._ref)
         return transaction.complete(Demoted(self._ref, facts, self._moved))
 
+    def clear(self, most: int) -> bool:
+        """The checkpoint stays on the device until somebody drops it there."""
+        return True
+
     def undo(self) -> None:
-        """The checkpoint was never touched, and extents go back with the reservation."""
+        """The checkpoint was never touched, and extents go back with the reservation or, of pages
+        that were taken in, with the lease."""
         self._kept.moving = False
+        if self._image is not None:
+            self._tier.free(self._image)
+            self._image = None

@@ -69,16 +69,22 @@ class HostTier:
         pins = lease.spaces[MAIN].pins
         return SavedLease(self, [pin.page for pin in pins if pin.page.on_host(pin.columns)])
 
-    def publish_saved(self, lease: HistoryLease, grant: Reservation) -> Extent:
-        """The save has landed: pages own their extents, the caller that of the state image."""
-        image, pins = grant.draw_extent(), _off_host(lease)
-        self._replicas.publish_hosts(pins, grant.draw_extents(len(pins)))
-        return image
+    def publish_saved(
+        self, lease: HistoryLease, saved: SavedLease, grant: Reservation, most: int
+    ) -> bool:
+        """The save has landed, and the caller has drawn the extent of the state image: up to
+        ``most`` pages own theirs, and are ``saved`` while there are more. Whether none are left."""
+        pins = _off_host(lease)
+        some = pins[:most]
+        self._replicas.publish_hosts(some, grant.draw_extents(len(some)))
+        if len(some) < len(pins):
+            saved.add([pin.page for pin in some])
+        return len(some) == len(pins)
 
-    def trim(self) -> int:
-        """Free device pages that nobody needs who has a part on the device: those that somebody
-        else needed when they were saved. Says how many."""
-        return self._replicas.drop_idle(self.holders.idle())
+    def trim(self, most: int | None = None) -> int:
+        """Free device pages that nobody needs who has a part on the device, at most so many: those
+        that somebody else needed when they were saved. Says how many."""
+        return self._replicas.drop_idle(self.holders.idle()[:most])
 
     def drop_device(self, pages: Iterable[LogicalPage]) -> int:
         """The same of some pages."""
@@ -103,8 +109,9 @@ class HostTier:
         return self.transfers.load(slot, [unit.index for unit in units], extents)
 
     def publish_loaded(self, lease: HistoryLease, units: Rows[Unit]) -> None:
-        """The load has landed: pages own their units."""
-        pins = _off_device(lease)
+        """The load of the first leased pages that do not lie on the device has landed: they own
+        their ``units``."""
+        pins = _off_device(lease)[: len(units)]
         self._replicas.publish_devices(pins, units)
         self.holders.arrived(pin.page for pin in pins)
 
@@ -137,8 +144,14 @@ class SavedLease:
     __slots__ = ("_pages", "_tier")
 
     def __init__(self, tier: HostTier, pages: list[LogicalPage]) -> None:
-        tier.holders.rely(pages)
-        self._tier, self._pages = tier, pages
+        self._tier = tier
+        self._pages: list[LogicalPage] = []
+        self.add(pages)
+
+    def add(self, pages: list[LogicalPage]) -> None:
+        """Keep these as well."""
+        self._tier.holders.rely(pages)
+        self._pages += pages
 
     def release(self) -> None:
         self._tier.holders.relied(self._pages)

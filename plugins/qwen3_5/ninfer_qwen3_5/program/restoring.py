@@ -8,6 +8,7 @@ from ninfer_core.contract.resources import CheckpointRef, SequenceHandle
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.handles import HandleTable
 from ninfer_core.store.histories import HistoryLease
+from ninfer_core.store.logical_pages import LogicalPage
 from ninfer_core.store.state_slots import Slot
 from ninfer_core.store.units import Unit
 from ninfer_qwen3_5.program.binding import Binder
@@ -53,6 +54,7 @@ class Restoring:
         self._row: int | None = None
         self._ring: list[Slot] = []
         self._units: list[Unit] = []
+        self._spare: list[LogicalPage] = []
 
     def demand(self) -> Demand:
         if not self._kept.usable:
@@ -73,14 +75,19 @@ class Restoring:
         self._transfer = tier.load(self._ring[0].index, kept.image, self._lease, self._units)
         return self._transfer
 
+    def take_in(self, transaction: StoreTransaction, most: int) -> bool:
+        assert self._lease is not None
+        some, self._units = self._units[:most], self._units[most:]
+        self._tier.publish_loaded(self._lease, some)
+        return not self._units
+
     def publish(self, transaction: StoreTransaction) -> ContextResult:
         tier, kept, transfer, row = self._tier, self._kept, self._transfer, self._row
         assert self._lease is not None
         assert transfer is not None
         assert row is not None
         kept.moving = False
-        pages = [pin.page for pin in self._lease.spaces["main"].pins]
-        tier.publish_loaded(self._lease, self._units)
+        self._spare = [pin.page for pin in self._lease.spaces["main"].pins]
         transfer.hold_back(tier.transfers.compute)
         history = self._checkpoints.fork_pages(kept, self._order, transaction.reservation)
         ring = tuple(self._ring)
@@ -94,9 +101,13 @@ class Restoring:
             reuse_reason=self._request.source_reason,
             moved_bytes=transfer.bytes + self._checkpoints.tail_bytes(kept.frontier),
         )
-        result = transaction.complete(bound)
-        tier.drop_device(pages)
-        return result
+        return transaction.complete(bound)
+
+    def clear(self, most: int) -> bool:
+        """Pages that the sequence replaced by its own."""
+        some, self._spare = self._spare[:most], self._spare[most:]
+        self._tier.drop_device(some)
+        return not self._spare
 
     def undo(self) -> None:
         units, ring, row = self._units, self._ring, self._row

@@ -17,9 +17,12 @@ from ninfer_core.contract.errors import EngineFailure
 from ninfer_core.contract.resources import SequenceHandle
 from ninfer_core.store.demand import Demand
 from ninfer_core.store.histories import HistoryLease
+from ninfer_core.store.host_arena import Extent
+from ninfer_core.store.logical_pages import LogicalPage
 from ninfer_core.store.state_slots import Slot
 from ninfer_core.store.units import Unit
 from ninfer_qwen3_5.program.copying import StoreTransaction
+from ninfer_qwen3_5.program.host_tier import SavedLease
 from ninfer_qwen3_5.program.sequence import Sequence
 from ninfer_qwen3_5.program.stores import MAIN
 from ninfer_qwen3_5.program.transfers import Transfer
@@ -39,6 +42,8 @@ class Pausing:
         self._handle = handle
         self._sequence = snapshots.residents.sequences.get(handle)
         self._lease: HistoryLease | None = None
+        self._saved: SavedLease | None = None
+        self._image: Extent | None = None
         self._moved = 0
 
     def demand(self) -> Demand:
@@ -50,27 +55,39 @@ class Pausing:
         sequence, tier = self._sequence, self._own.tier
         self._lease = tier.lease(sequence.history, sequence.frontier)
         transaction.lease(self._lease)
-        transaction.lease(tier.rely(self._lease))
+        self._saved = tier.rely(self._lease)
+        transaction.lease(self._saved)
         transfer = tier.save(sequence.slot.index, self._lease, transaction.reservation)
         self._moved = transfer.bytes
         return transfer
 
+    def take_in(self, transaction: StoreTransaction, most: int) -> bool:
+        grant = transaction.reservation
+        assert self._lease is not None
+        assert self._saved is not None
+        self._image = self._image or grant.draw_extent()
+        return self._own.tier.publish_saved(self._lease, self._saved, grant, most)
+
     def publish(self, transaction: StoreTransaction) -> ContextResult:
         own, sequence = self._own, self._sequence
-        assert self._lease is not None
-        image = own.tier.publish_saved(self._lease, transaction.reservation)
+        assert self._image is not None
         own.residents.sequences.remove(self._handle)
         own.stores.histories.freeze(sequence.history)
         for slot in sequence.ring:
             own.stores.slots.release(slot)
         own.stores.give_row(sequence.row)
-        resume = own.keep(sequence, image)
-        result = transaction.complete(Paused(resume, self._moved))
-        own.tier.trim()
-        return result
+        resume = own.keep(sequence, self._image)
+        return transaction.complete(Paused(resume, self._moved))
+
+    def clear(self, most: int) -> bool:
+        return self._own.tier.trim(most) < most
 
     def undo(self) -> None:
-        """The sequence was never touched, and extents go back with the reservation."""
+        """The sequence was never touched, and extents go back with the reservation or, of pages
+        that were taken in, with the lease."""
+        if self._image is not None:
+            self._own.tier.free(self._image)
+            self._image = None
 
 
 class Resuming:
@@ -88,6 +105,7 @@ class Resuming:
         self._row: int | None = None
         self._ring: list[Slot] = []
         self._units: list[Unit] = []
+        self._spare: list[LogicalPage] = []
 
     def demand(self) -> Demand:
         return self._own.resume_demand(self._request)
@@ -106,11 +124,15 @@ class Resuming:
         self._transfer = own.tier.load(slot, kept.image, self._lease, self._units)
         return self._transfer
 
+    def take_in(self, transaction: StoreTransaction, most: int) -> bool:
+        assert self._lease is not None
+        some, self._units = self._units[:most], self._units[most:]
+        self._own.tier.publish_loaded(self._lease, some)
+        return not self._units
+
     def publish(self, transaction: StoreTransaction) -> ContextResult:
         own, transfer = self._own, self._transfer
-        assert self._lease is not None
         assert transfer is not None
-        own.tier.publish_loaded(self._lease, self._units)
         transfer.hold_back(own.tier.transfers.compute)
         pages = own.tier.pages(self._kept.sequence.history)
         sequence = self._activated(transaction)
@@ -124,7 +146,13 @@ class Resuming:
         )
         result = transaction.complete(bound)
         own.resumed(_paused(self._request), pages)
+        self._spare = list(pages)
         return result
+
+    def clear(self, most: int) -> bool:
+        some, self._spare = self._spare[:most], self._spare[most:]
+        self._own.tier.drop_host(some)
+        return not self._spare
 
     def undo(self) -> None:
         own, units, ring, row = self._own, self._units, self._ring, self._row

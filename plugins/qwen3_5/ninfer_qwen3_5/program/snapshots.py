@@ -139,11 +139,10 @@ class Snapshots:
         return kept.sequence
 
     def resumed(self, resume: ResumeState, pages: Iterable[LogicalPage]) -> None:
-        """A snapshot of ``pages`` is a sequence again; what it held on the host goes."""
+        """A snapshot of ``pages`` is a sequence again; what it held on the host may go."""
         kept = self.table.remove(resume)
         self.tier.free(kept.image)
         self.tier.holders.unhold(pages, alone=True)
-        self.tier.drop_host(pages)
 
     def close(self) -> None:
         """Release every snapshot."""
