@@ -89,6 +89,22 @@ def test_what_was_saved_comes_back_elsewhere(world, monkeypatch, pitch) -> None:
     assert same(world.image(7, target), expected)
 
 
+def test_an_image_is_the_rows_of_the_planes_one_behind_the_other(world) -> None:
+    """Over several parts, whose first is short, and byte by byte on the host."""
+    generator = torch.Generator().manual_seed(1)
+    pages = torch.randperm(PAGES, generator=generator)[:150].tolist()
+    extents = world.extents(len(pages))
+    saved = world.transfers.save(5, pages, extents)
+    assert len(saved._parts) == 2, "32 pages are enqueued, 64 and 54 are not: four copies a page"
+    saved.wait()
+    units = [(5, slot_planes(world.state)), *((page, page_planes(world.state)) for page in pages)]
+    for (unit, planes), extent in zip(units, extents, strict=True):
+        rows = [plane[unit].cpu().contiguous().reshape(-1).view(torch.uint8) for plane in planes]
+        expected = torch.cat(rows)
+        image = world.transfers._host[extent.offset : extent.offset + len(expected)]
+        assert torch.equal(image, expected)
+
+
 def test_a_save_comes_after_the_work_before_it_and_a_load_before_the_work_after(world) -> None:
     """The compute lane writes late; nobody waits on the host."""
     keys = page_planes(world.state)[0]
