@@ -56,24 +56,21 @@ class RoundLauncher:
 
     def launch(self, rows: Rows[UnitRow]) -> RoundLaunch:
         """Enqueue a round; the half that draws waits for ``finish`` where a row has masks."""
-        words, masked, plain, listing = [], False, True, False
-        for row in rows:
-            work = row.work
-            sequence = work.sequence
-            words.append(_words(work, sequence))
-            masked = masked or row.masks is not None
-            plain = plain and sequence.plain
-            listing = listing or sequence.top is not None
-            work.counted = True
+        words, part, listing = _inputs(rows)
         changes = self._lanes.changes(self._tables, CHANGES) if self._tables.pending else []
         number = self._ring.write(words, changes)
-        part = Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN
         captured = self._rounds.captured(len(rows), part)
         captured.graph.replay()
-        launch = RoundLaunch(self, rows, number, masked)
-        if listing and not masked:
+        launch = RoundLaunch(self, rows, number, part is Part.FORWARD)
+        if listing and part is not Part.FORWARD:
             launch.list_logprobs(captured)
         return launch
+
+    def set_out(self, rows: Rows[UnitRow]) -> None:
+        """What :meth:`launch` does up to the launch, for rows in flight and to no effect."""
+        words, part, _ = _inputs(rows)
+        self._ring.put(words, ())
+        self._rounds.captured(len(rows), part)
 
     def draw(self, number: int, rows: Rows[UnitRow]) -> tuple[CapturedRound, list[bool]]:
         """Fill the masks of a round and enqueue its drawing half; returns which rows are at a dead
@@ -105,10 +102,6 @@ class RoundLauncher:
         self._done_at = time.perf_counter()
         self._expected.learn(count, self._done_at - began, overslept)
         return self._ring.read(number, count)
-
-    def set_out(self, rows: Rows[UnitRow]) -> None:
-        """What :meth:`launch` does up to the launch, to no effect."""
-        self._ring.put([_words(row.work, row.work.sequence) for row in rows], ())
 
 
 class RoundLaunch(DrawnLaunch):
@@ -153,6 +146,20 @@ class RoundLaunch(DrawnLaunch):
         if self._logprobs is None:
             return [NO_LOGPROBS] * len(tokens)
         return self._logprobs.wait(tokens)
+
+
+def _inputs(rows: Rows[UnitRow]) -> tuple[list[tuple[int, ...]], Part, bool]:
+    """The ring's words, the part of a round to replay, and whether log-probabilities are listed."""
+    words, masked, plain, listing = [], False, True, False
+    for row in rows:
+        work = row.work
+        sequence = work.sequence
+        words.append(_words(work, sequence))
+        masked = masked or row.masks is not None
+        plain = plain and sequence.plain
+        listing = listing or sequence.top is not None
+        work.counted = True
+    return words, Part.FORWARD if masked else Part.GREEDY if plain else Part.DRAWN, listing
 
 
 def _words(work: RowWork, sequence: Sequence) -> tuple[int, ...]:
