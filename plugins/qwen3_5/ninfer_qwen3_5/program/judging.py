@@ -6,12 +6,12 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ninfer_core.contract.frontend import ColumnState, MaskProvider
+from ninfer_core.contract.frontend import MaskProvider
 from ninfer_core.contract.sampling import TokenLogprobs
 from ninfer_core.contract.units import RowStatus
-from ninfer_core.ops.contracts.values import DrawPurpose, SamplingRows, TokenMasks
+from ninfer_core.ops.contracts.values import DrawPurpose, SamplingRows
 from ninfer_qwen3_5.program.drawn_drafts import DraftLaws, accepted_tokens
-from ninfer_qwen3_5.program.sampler import Sampler, lanes_of, token_logprobs
+from ninfer_qwen3_5.program.sampler import Sampler, lanes_of
 from ninfer_qwen3_5.program.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Judge:
         ends = torch.tensor([s.ledger_length for s in sequences], dtype=torch.int32)
         positions = (ends.unsqueeze(1) + torch.arange(width, dtype=torch.int32)).flatten()
         settings = sampler.settings_of(sequences)
-        filled, dead = self._fill(masks, drafts, width)
+        filled, dead = sampler.fill(masks, drafts, width)
         processed = sampler.ops.process_logits(
             logits_TV, settings, sampler.counts, lanes_of(sequences), positions, padded, filled
         )
@@ -75,7 +75,8 @@ class Judge:
             drawn = accepted_tokens(sampler.ops, processed, settings, padded, tried, law, positions)
         broken = sampler.ops.nonfinite_rows(logits_TV, sampler.addressable).tolist()
         tokens = drawn.tolist()
-        logprobs = self._logprobs(logits_TV, drawn, sequences)
+        asked = [sequence.top for sequence in sequences for _ in range(width)]
+        logprobs = sampler.listed(logits_TV, drawn, asked)
         return [
             judged_row(
                 tokens[first : first + len(row) + 1],
@@ -86,42 +87,6 @@ class Judge:
             )
             for first, row in zip(range(0, len(tokens), width), drafts, strict=True)
         ]
-
-    def _fill(
-        self,
-        masks: Rows[MaskProvider | None],
-        drafts: Rows[tuple[int, ...]],
-        width: int,
-    ) -> tuple[TokenMasks | None, list[bool]]:
-        """Masks of all rows, and which of them allow nothing."""
-        dead = [False] * (len(masks) * width)
-        if all(mask is None for mask in masks):
-            return None, dead
-        import torch
-
-        words = torch.zeros((len(dead), self._sampler.mask_words), dtype=torch.int32)
-        active = [False] * len(dead)
-        for index, (mask, row) in enumerate(zip(masks, drafts, strict=True)):
-            if mask is None:
-                continue
-            first = index * width
-            out = words[first : first + len(row) + 1].numpy().view("uint32")
-            for place, state in enumerate(mask.fill(row, out)):
-                active[first + place] = state is ColumnState.READY
-                dead[first + place] = state is ColumnState.DEAD_END
-        return TokenMasks(words, torch.tensor(active)), dead
-
-    def _logprobs(
-        self, logits_TV: Tensor, drawn: Tensor, sequences: Rows[Sequence]
-    ) -> list[TokenLogprobs | None]:
-        width = logits_TV.shape[0] // len(sequences)
-        asked = [sequence.top for sequence in sequences for _ in range(width)]
-        if all(count is None for count in asked):
-            return [None] * len(asked)
-        tops = [count or 0 for count in asked]
-        rows = self._sampler.ops.logprobs(logits_TV, drawn, max(tops))
-        listed = token_logprobs(rows, drawn.tolist(), tops)
-        return [None if count is None else x for count, x in zip(asked, listed, strict=True)]
 
 
 def judged_row(

@@ -95,44 +95,51 @@ class Sampler:
         settings = self.settings_of(sequences)
         lanes = lanes_of(sequences)
         positions = _ints([sequence.ledger_length for sequence in sequences])
-        token_masks, dead = self._fill(masks)
+        token_masks, dead = self.fill(masks, [()] * len(masks), 1)
         processed = self.ops.process_logits(
             logits_BV, settings, self.counts, lanes, positions, None, token_masks
         )
         tokens = self.ops.sample_tokens(processed, settings, positions, purpose)
         broken = self.ops.nonfinite_rows(logits_BV, self.addressable).tolist()
-        logprobs = self._logprobs(logits_BV, tokens, sequences)
+        listed = self.listed(logits_BV, tokens, [sequence.top for sequence in sequences])
+        logprobs: list[tuple[TokenLogprobs, ...]] = [
+            () if entry is None else (entry,) for entry in listed
+        ]
         statuses = [_status(*flags) for flags in zip(broken, dead, strict=True)]
         return Sampled(tokens.tolist(), statuses, logprobs)
 
-    def _logprobs(
-        self, logits_BV: Tensor, tokens: Tensor, sequences: Rows[Sequence]
-    ) -> list[tuple[TokenLogprobs, ...]]:
-        asked = [sequence.request.rules.logprobs for sequence in sequences]
+    def listed(
+        self, logits_TV: Tensor, tokens: Tensor, asked: Rows[int | None]
+    ) -> list[TokenLogprobs | None]:
+        """Log-probabilities of ``tokens`` i32[T], with as many alternatives as is ``asked`` of each
+        row; None where nothing is."""
         if all(count is None for count in asked):
-            return [()] * len(asked)
-        top = max(count or 0 for count in asked)
-        rows = self.ops.logprobs(logits_BV, tokens, top)
-        listed = token_logprobs(rows, tokens.tolist(), [count or 0 for count in asked])
-        return [
-            () if count is None else (entry,) for count, entry in zip(asked, listed, strict=True)
-        ]
+            return [None] * len(asked)
+        tops = [count or 0 for count in asked]
+        rows = self.ops.logprobs(logits_TV, tokens, max(tops))
+        listed = token_logprobs(rows, tokens.tolist(), tops)
+        return [None if count is None else x for count, x in zip(asked, listed, strict=True)]
 
-    def _fill(self, masks: Rows[MaskProvider | None]) -> tuple[TokenMasks | None, list[bool]]:
-        dead = [False] * len(masks)
+    def fill(
+        self, masks: Rows[MaskProvider | None], drafts: Rows[tuple[int, ...]], width: int
+    ) -> tuple[TokenMasks | None, list[bool]]:
+        """Masks of ``width`` rows of each sequence, whose rows behind its ``drafts`` are not used,
+        and which rows' constraint allows nothing."""
+        dead = [False] * (len(masks) * width)
         if all(mask is None for mask in masks):
             return None, dead
         import torch
 
-        words = torch.zeros((len(masks), self.mask_words), dtype=torch.int32)
-        active = [False] * len(masks)
-        for index, mask in enumerate(masks):
+        words = torch.zeros((len(dead), self.mask_words), dtype=torch.int32)
+        active = [False] * len(dead)
+        for index, (mask, row) in enumerate(zip(masks, drafts, strict=True)):
             if mask is None:
                 continue
-            row = words[index : index + 1].numpy().view("uint32")
-            (state,) = mask.fill((), row)
-            active[index] = state is ColumnState.READY
-            dead[index] = state is ColumnState.DEAD_END
+            first = index * width
+            out = words[first : first + len(row) + 1].numpy().view("uint32")
+            for place, state in enumerate(mask.fill(row, out)):
+                active[first + place] = state is ColumnState.READY
+                dead[first + place] = state is ColumnState.DEAD_END
         return TokenMasks(words, torch.tensor(active)), dead
 
     def settings_of(self, sequences: Rows[Sequence]) -> SamplingRows:
