@@ -62,7 +62,9 @@ def open_text_side(path: Path, options: EngineOptions, host: PluginHost) -> Text
         raise
 
     def close() -> None:
-        frontend.close()
-        artifact.close()
+        try:
+            frontend.close()
+        finally:
+            artifact.close()
 
     return TextSide(frontend=frontend, close=close)

@@ -72,7 +72,8 @@ class Flag:
         what: str = "a round",
         deadline_seconds: float = DEADLINE,
     ) -> bool:
-        """Return once the word equals ``value``: True if it did before a sleep was over.
+        """Return once the word equals ``value``: True if it did before a sleep or a rehearsal was
+        over.
 
         ``expected_seconds`` is how much longer the work should take. ``check`` is called about
         every 5 ms of waiting and raises when the device is lost. ``rehearse`` is called once, at
@@ -89,6 +90,8 @@ class Flag:
             return True
         if rehearse is not None and expected_seconds >= REHEARSED:
             rehearse()
+            if word.value == value:
+                return True
         end = time.perf_counter() + SPIN
         while word.value != value and time.perf_counter() < end:
             pass

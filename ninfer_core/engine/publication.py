@@ -105,7 +105,7 @@ class Publisher:
                 self._take_for_stand_in(self._judge(record, row, UnitKind.DECODE, self._clock()))
 
     def _take_for_stand_in(self, judged: Judged) -> None:
-        if judged.preview is None or judged.decision is not _ONE_MORE:
+        if judged.preview is None or judged.decision is not _ONE_MORE or judged.preview.forced:
             return
         record, row = judged.record, judged.row
         standing = replace(record, tokens=[], watch=Stopwatch(0.0, 0.0), response=Response())

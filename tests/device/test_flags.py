@@ -67,7 +67,7 @@ def test_a_long_sleep_is_followed_by_one_rehearsal(word):
 
     overslept = Flag(word).wait(1, 0.01, rehearse=rehearse)
     assert rehearsed == [0]
-    assert not overslept
+    assert overslept, "nobody looked when the word changed"
 
 
 def test_a_short_sleep_is_not(word):

@@ -61,3 +61,32 @@ def test_an_event_is_one_line_of_json_in_utf_8(text):
     assert rest.endswith(b"\n\n")
     assert b"\n" not in rest[:-2]
     assert json.loads(rest.decode()) == {"text": text}
+
+
+def test_what_says_nothing_holds_nothing_back():
+    """A silent event that is waited for does not keep what came before it from the peer."""
+    waiting = [True, False, False]
+
+    async def events():
+        yield b"role"
+        yield b""
+        raise AssertionError("was read on")
+
+    async def first():
+        chunks = sse.batched(events(), lambda: waiting.pop(0))
+        return await anext(chunks)
+
+    assert asyncio.run(first()) == b"role"
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, [b"!", b"!", b"end"]), (60.0, [b"end"])])
+def test_a_long_silence_of_bytes_is_broken_while_events_come(seconds, expected):
+    async def events():
+        yield b""
+        yield b""
+        yield b"end"
+
+    async def read():
+        return [one async for one in sse.batched(events(), lambda: False, b"!", seconds)]
+
+    assert asyncio.run(read()) == expected

@@ -85,8 +85,10 @@ async def reply(
         if not body.stream:
             results = await _results([first], choices, len(parts), facts)
             return JSONResponse(writer.whole(results), headers=headers)
-        run = _Run(choices, writer, body, gateway.settings.keep_alive, facts)
-        chunks = sse.batched(_framed(run.chunks([first])), lambda: choices.pending)
+        keep_alive = gateway.settings.keep_alive
+        run = _Run(choices, writer, body, keep_alive, facts)
+        framed = _framed(run.chunks([first]))
+        chunks = sse.batched(framed, lambda: choices.pending, seconds=keep_alive)
         events = guarded(chunks, facts, _failure)
         return sse.EventStream(_ended(events, facts), owner.pop_all(), headers)
 
@@ -185,7 +187,8 @@ class _Run:
 
     async def chunks(self, seen: Sequence[ChoiceEvent]) -> AsyncIterator[JsonDict | bytes | None]:
         """All chunks, those of the events that were ``seen`` first, and None whenever nothing came
-        for a while. Bytes are a chunk that is framed already."""
+        for a while. Bytes are a chunk that is framed already, without any where an event has no
+        chunk."""
         for item in seen:
             for chunk in self._chunks(*item):
                 yield chunk
@@ -197,8 +200,12 @@ class _Run:
                 continue
             if following is None:
                 break
+            silent = True
             for chunk in self._chunks(*following):
+                silent = False
                 yield chunk
+            if silent:
+                yield b""
         if self._usage:
             yield self._writer.last() | {"usage": usage_report(self._results, self._n)}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
@@ -38,20 +40,32 @@ class Stencil:
 
 
 async def batched(
-    events: AsyncIterator[bytes], pending: Callable[[], bool]
+    events: AsyncIterator[bytes],
+    pending: Callable[[], bool],
+    alive: bytes = KEEP_ALIVE,
+    seconds: float = math.inf,
 ) -> AsyncIterator[bytes]:
     """``events`` in as few writes as can be without holding any back: what is ``pending`` when one
-    is written goes along. Events before a failure are written before it is raised."""
+    is written goes along. Events before a failure are written before it is raised.
+
+    One without bytes says that something came of which the peer hears nothing: after ``seconds`` of
+    such a silence, ``alive`` is written.
+    """
     held: list[bytes] = []
     size = 0
+    written = time.monotonic()
     try:
         async for one in events:
-            held.append(one)
-            size += len(one)
-            if len(held) == _MOST or size >= _MOST_BYTES or not pending():
+            if one:
+                held.append(one)
+                size += len(one)
+            elif not held and time.monotonic() - written >= seconds:
+                held.append(alive)
+            if held and (len(held) == _MOST or size >= _MOST_BYTES or not pending()):
                 yield held[0] if len(held) == 1 else b"".join(held)
                 held.clear()
                 size = 0
+                written = time.monotonic()
     except Exception:
         if held:
             yield b"".join(held)

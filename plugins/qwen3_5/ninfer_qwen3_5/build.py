@@ -54,8 +54,10 @@ class Qwen35Instance:
         return self._memory
 
     def close(self) -> None:
-        self._frontend.close()
-        self._program.close()
+        try:
+            self._frontend.close()
+        finally:
+            self._program.close()
 
 
 def build_instance(request: BuildRequest) -> Qwen35Instance:

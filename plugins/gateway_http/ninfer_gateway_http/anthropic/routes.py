@@ -94,7 +94,8 @@ class _Answer:
 
     def events(self, start: GenerationStart) -> AsyncIterator[bytes]:
         """The body of a stream."""
-        chunks = batched(self._chunks(start), lambda: self.exchange.pending)
+        keep_alive = self.gateway.settings.keep_alive
+        chunks = batched(self._chunks(start), lambda: self.exchange.pending, PING, keep_alive)
         return guarded(chunks, self._facts, self._failure)
 
     async def _chunks(self, start: GenerationStart) -> AsyncIterator[bytes]:
@@ -105,8 +106,8 @@ class _Answer:
                 yield PING
             elif not isinstance(item, Delta):
                 yield _bytes(written.closing(note_result(self._facts, finished(item))))
-            elif chunk := written.text(item) or _bytes(written.delta(item)):
-                yield chunk
+            else:
+                yield written.text(item) or _bytes(written.delta(item))
 
     def _failure(self, reply: ErrorReply) -> Iterable[bytes]:
         return [event(in_dialect(reply, self.request.scope).body())]

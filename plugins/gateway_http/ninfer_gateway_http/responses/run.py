@@ -77,7 +77,8 @@ class Run:
     def events(self, keep_alive: float) -> AsyncIterator[bytes]:
         """The body of a stream. It ends with exactly one of ``response.completed``,
         ``response.incomplete`` and ``response.failed``."""
-        chunks = sse.batched(self._body(keep_alive), lambda: self.exchange.pending)
+        body = self._body(keep_alive)
+        chunks = sse.batched(body, lambda: self.exchange.pending, seconds=keep_alive)
         return guarded(chunks, self._facts, self._failure)
 
     def failed(self, reply: ErrorReply) -> JsonDict:
@@ -87,15 +88,14 @@ class Run:
         )
 
     async def _body(self, keep_alive: float) -> AsyncIterator[bytes]:
-        """Bytes for each event of the engine: what it leads to is sent in one go."""
+        """Bytes for each event of the engine: what it leads to is sent in one go, if anything."""
         kinds = ("response.created", "response.in_progress")
         yield self._sent({"type": kind, "response": self.present()} for kind in kinds)
         async for event in with_silences(self.exchange, keep_alive):
             if event is None:
                 yield sse.KEEP_ALIVE
             elif isinstance(event, Delta):
-                if sent := self._sent(self._output.add(event)):
-                    yield sent
+                yield self._sent(self._output.add(event))
             else:
                 yield self._sent(self._last(self._result(event)))
 
