@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 
-IN_A_WORKER = "PYTEST_XDIST_WORKER" in os.environ
-"""There the process that started it hears of every outcome, too."""
-
-
 STDERR = 3000
 """First characters of it that are kept: there a GPU names the line of a check that failed."""
 
+_workers: list[pytest.Config] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a worker nothing is written: the process that started it hears of every outcome, too. Its
+    environment says nothing, which a run that one started has as well."""
+    if hasattr(config, "workerinput"):
+        _workers.append(config)
+
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if not IN_A_WORKER and (report.when == "call" or report.outcome != "passed"):
+    if not _workers and (report.when == "call" or report.outcome != "passed"):
         entry = {"id": report.nodeid, "outcome": report.outcome, "seconds": report.duration}
         if report.failed:
             entry |= {"error": report.longreprtext, "stderr": report.capstderr[:STDERR]}

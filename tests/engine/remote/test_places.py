@@ -135,7 +135,7 @@ def test_a_reader_that_rests_holds_up_nobody(opener, ask, law):
 
 
 def test_random_departures_leave_no_trace_and_touch_nobody_else(opener, ask, law, eventually):
-    engine = opener(FakeStart(max_context=512, max_concurrency=4), max_pending=8)
+    engine = opener(FakeStart(max_context=512, max_concurrency=4), max_pending=96)
     faults = []
 
     def client(number):
