@@ -18,6 +18,13 @@ class Library:
                 pass
         elif ebnf == "memory":
             bytearray(1 << 42)
+        elif ebnf == "no room":
+            raise RuntimeError("std::bad_alloc")
+        elif ebnf == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif ebnf == "late":
+            time.sleep(0.1)
+            raise ValueError("no grammar")
         elif ebnf == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         elif ebnf == "nonsense":

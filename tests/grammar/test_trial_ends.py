@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -63,6 +64,54 @@ def test_what_becomes_of_a_job_is_an_error_of_its_form(spelled):
             Asked(spelled, said(ebnf)).result()
         assert (caught.value.code, caught.value.param) == ("unsupported_grammar", "it")
         assert Asked(spelled, said(f"root, not {ebnf}")).result().memory_bytes > 0
+
+
+def test_a_job_that_the_system_kills_says_nothing_of_its_form(spelled):
+    with pytest.raises(Overloaded, match="was killed by SIGKILL"):
+        Asked(spelled, said("killed")).result()
+    assert not spelled._flights._unfit
+
+
+def test_closing_ends_a_process_that_takes_no_message(quick, monkeypatch):
+    monkeypatch.setattr(client, "END_SECONDS", 0.2)
+    quick._trials.ready()
+    process = quick._trials._process
+    os.kill(process.pid, signal.SIGSTOP)
+    sends = threading.Thread(target=process.send, args=({}, bytes(1 << 20)), daemon=True)
+    sends.start()
+    while process._lock.acquire(blocking=False):
+        process._lock.release()
+        time.sleep(0.005)
+    closes = threading.Thread(target=quick.close, daemon=True)
+    closes.start()
+    closes.join(10)
+    stuck = closes.is_alive()
+    process.kill()
+    closes.join(10)
+    sends.join(10)
+    assert not stuck
+    assert process.begin("root", 1.0).verdict().outcome == "lost"
+    assert not process._calls
+
+
+def test_closing_amid_a_message_leaves_other_files_alone(quick, monkeypatch):
+    """Both the vocabulary and a trial are written to descriptors of their own."""
+    written = []
+    for name in ("send", "send_vocabulary"):
+        monkeypatch.setattr(client.wire, name, spy(written, getattr(client.wire, name)))
+    quick._trials.ready()
+    process = quick._trials._process
+    process.begin("root", 1.0).verdict()
+    assert len(written) >= 2
+    assert process._popen.stdin.fileno() not in written
+
+
+def spy(written, real):
+    def send(descriptor, *rest):
+        written.append(descriptor)
+        real(descriptor, *rest)
+
+    return send
 
 
 def test_the_death_of_the_process_is_an_error_of_its_forms_and_it_starts_again(spelled):

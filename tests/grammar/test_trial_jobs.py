@@ -12,6 +12,8 @@ import pytest
 
 from ninfer_core.contract.grammar import GrammarVocabulary
 from ninfer_grammar_xgrammar.trials import wire
+from ninfer_grammar_xgrammar.trials.process import Jobs
+from tests.grammar._trials_served import Library
 
 VOCABULARY = GrammarVocabulary(token_bytes=[b"a", b"", b"bc"], ends=frozenset({1}))
 SERVED = Path(__file__).with_name("_trials_served.py")
@@ -62,6 +64,7 @@ def children(pid):
         ("root", {"mask_seconds": -1.0}, "slow", None),
         ("nonsense", {}, "raised", "ValueError: no grammar"),
         ("memory", {}, "large", None),
+        ("no room", {}, "large", None),
         ("crash", {}, "died", "was killed by SIGSEGV"),
         ("forever", {"seconds": 0.05}, "long", "was killed by SIGKILL"),
     ],
@@ -74,6 +77,29 @@ def test_how_a_trial_ends(served, ebnf, told, outcome, why):
     served.begin(8, "root")
     assert served.verdict()["outcome"] == "done"
     served.jobs(0)
+
+
+def test_what_is_raised_late_says_how_late(served):
+    served.begin(1, "late")
+    assert served.verdict()["seconds"] >= 0.1
+
+
+def test_a_fork_that_fails_loses_that_trial_alone(monkeypatch):
+    def fork():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    (inbox, asks), (answers, outbox) = os.pipe(), os.pipe()
+    serving = Jobs(Library(), inbox, outbox)
+    wire.send(asks, {"number": 5, "seconds": 1.0, "mask_seconds": 1.0}, b"root")
+    assert serving._obey()
+    verdict = wire.receive(answers)[0]
+    assert (verdict["number"], verdict["outcome"]) == (5, "lost")
+    assert "does not fork" in verdict["why"]
+    assert not serving._jobs
+    serving._selector.close()
+    for descriptor in (inbox, asks, answers, outbox):
+        os.close(descriptor)
 
 
 def test_a_vocabulary_arrives_as_it_is():

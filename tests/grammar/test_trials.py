@@ -72,9 +72,33 @@ def test_forms_that_are_given_up_hold_no_lawful_one_back(fresh, monkeypatch):
 
 def test_a_trial_that_was_kept_from_working_says_nothing_of_the_form(fresh, monkeypatch):
     monkeypatch.setattr(attempts, "TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr(attempts, "BLAMED_SHARE", 100.0)
     with pytest.raises(Overloaded, match="others are at work"):
         Asked(fresh, endless("g")).result()
     assert not fresh._flights._unfit
+
+
+@pytest.mark.parametrize(
+    ("work", "elapsed", "blamed"),
+    [(1.2, 3.0, False), (1.9, 3.0, False), (2.1, 3.0, True), (0.9, 1.0, True)],
+)
+def test_a_form_is_blamed_for_work_and_not_for_that_of_others(work, elapsed, blamed):
+    error = attempts._refusal(Verdict("long"), work, elapsed)
+    assert isinstance(error, attempts.Unfit if blamed else Overloaded)
+
+
+def test_a_thread_that_does_not_start_is_an_error_and_the_form_may_be_asked_again(
+    fresh, monkeypatch
+):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            fresh.compile(source({"it": regex("[ab]{7}")}, WHOLE))
+    assert not fresh._flights._flights
+    assert fresh.compile(source({"it": regex("[ab]{7}")}, WHOLE)).memory_bytes > 0
 
 
 class Waiting:

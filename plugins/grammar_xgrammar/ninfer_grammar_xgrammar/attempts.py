@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from ninfer_grammar_xgrammar.ebnf import to_ebnf
 from ninfer_grammar_xgrammar.pace import TooSlow
 from ninfer_grammar_xgrammar.parts import part_grammar
 from ninfer_grammar_xgrammar.trials.client import Trial, Tries, Verdict
+from ninfer_grammar_xgrammar.trials.endings import ending
 
 if TYPE_CHECKING:
     from ninfer_grammar_xgrammar.library import Library
@@ -23,8 +25,11 @@ COLD_COMPILES = 2
 """At once, and as many trials."""
 TRIAL_SECONDS = 3.0
 """For what a request asks for itself: to compile, in the process for trials, and to give masks."""
-BLAMED_SECONDS = 0.6
-"""Of work: a trial that came to less in that time was kept from working."""
+BLAMED_SHARE = 0.8
+"""Of the time that trials took: a form that worked for as much was hardly kept from working."""
+BLAMED_SECONDS = 2.0
+"""Of work, of all threads: what takes more is not compiled within a request on an idle machine
+either, as it is compiled twice."""
 QUICK_SECONDS = 0.25
 """What compiles as fast as that waits for no other compile."""
 MANY_STATES = 512
@@ -73,7 +78,7 @@ class Attempts:
         ebnf, verdict = self._first(attempt, self._tried_within(attempt))
         with self._cold if verdict.seconds > QUICK_SECONDS else nullcontext():
             if attempt.given_up:
-                raise _refusal(Verdict("ended"), 0.0)
+                raise _refusal(Verdict("ended"))
             attempt.begun = True
             compiled = library.compile(ebnf)
         if verdict.outcome == "raised":  # and not here, where it would be told as it is
@@ -121,7 +126,7 @@ class Attempts:
             if verdict.outcome == "slow":
                 raise TooSlow
             if verdict.outcome not in ("done", "raised"):
-                raise _refusal(verdict, work)
+                raise _refusal(verdict, work, TRIAL_SECONDS - left)
             return ebnf, verdict
 
         return tried
@@ -136,11 +141,14 @@ class Attempts:
             return trial.verdict()
 
 
-def _refusal(verdict: Verdict, work: float) -> Exception:
-    if verdict.outcome == "long" and work >= BLAMED_SECONDS:
+def _refusal(verdict: Verdict, work: float = 0.0, elapsed: float = 0.0) -> Exception:
+    if verdict.outcome == "long" and work >= min(BLAMED_SECONDS, BLAMED_SHARE * elapsed):
         return Unfit(f"takes longer than {TRIAL_SECONDS:g} seconds to compile; simplify it")
     if verdict.outcome == "large":
         return Unfit("takes too much memory to compile; simplify it")
+    if verdict.outcome == "died" and verdict.why == ending(-signal.SIGKILL):
+        # not by the process for trials, which says so: the system had no memory left
+        return Overloaded(f"the trial of the form {verdict.why}", hint="try again")
     if verdict.outcome == "died":
         return Unfit(f"cannot be compiled: the process that tried it {verdict.why}; simplify it")
     if verdict.outcome == "lost":

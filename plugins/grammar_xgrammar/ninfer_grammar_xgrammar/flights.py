@@ -120,13 +120,12 @@ class Flights:
         try:
             flight.attempt = attempt = Attempt(flight.part, self._lowered.ebnf(flight.part))
             library = self._library()
-        except BaseException as error:
+            # no daemon: a process that ends amid a compile would be aborted
+            threading.Thread(
+                target=self._fly, args=(flight, attempt, library), name="ninfer-grammar-compile"
+            ).start()
+        except BaseException as error:  # also where no thread can be started
             self._land(flight, error=error)
-            return
-        # no daemon: a process that ends amid a compile would be aborted
-        threading.Thread(
-            target=self._fly, args=(flight, attempt, library), name="ninfer-grammar-compile"
-        ).start()
 
     def _fly(self, flight: Flight, attempt: Attempt, library: Library) -> None:
         try:

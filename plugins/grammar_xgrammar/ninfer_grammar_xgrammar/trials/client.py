@@ -151,7 +151,10 @@ class TrialProcess:
         self.ended = False
         self._popen = _spawn()
         self._thread = threading.Thread(
-            target=self._hear, args=(vocabulary,), name="ninfer-grammar-trials", daemon=True
+            target=self._hear,
+            args=(vocabulary, self._inbox()),
+            name="ninfer-grammar-trials",
+            daemon=True,
         )
         self._thread.start()
 
@@ -169,8 +172,9 @@ class TrialProcess:
     def begin(self, ebnf: str, seconds: float) -> TrialCall:
         with self._lock:
             call = TrialCall(self, next(self._numbers), seconds)
-            self._calls[call._number] = call
             lost = self.ended
+            if not lost:
+                self._calls[call._number] = call
         message = {
             "number": call._number,
             "seconds": seconds,
@@ -185,8 +189,17 @@ class TrialProcess:
     def send(self, message: wire.Message, data: bytes = b"") -> None:
         """To a process that has ended it goes nowhere: its end says all."""
         with self._lock, contextlib.suppress(OSError, ValueError):
-            assert self._popen.stdin is not None
-            wire.send(self._popen.stdin.fileno(), message, data)
+            descriptor = self._inbox()
+            try:
+                wire.send(descriptor, message, data)
+            finally:
+                os.close(descriptor)
+
+    def _inbox(self) -> int:
+        """Of the caller alone: :meth:`close` may come amid a message, on this thread too, and the
+        number that it frees may be another file's at once."""
+        assert self._popen.stdin is not None
+        return os.dup(self._popen.stdin.fileno())
 
     def kill(self) -> None:
         self.ended = True
@@ -198,8 +211,14 @@ class TrialProcess:
         if not (self._ready.done() and self._ready.exception() is None):
             self.kill()
         assert self._popen.stdin is not None
-        with self._lock, contextlib.suppress(OSError):
-            self._popen.stdin.close()
+        if not self._lock.acquire(timeout=END_SECONDS):
+            self.kill()  # it hangs, amid a message to it, which goes nowhere then
+            self._lock.acquire()
+        try:
+            with contextlib.suppress(OSError):
+                self._popen.stdin.close()
+        finally:
+            self._lock.release()
         self._end()
         if threading.current_thread() is not self._thread:
             self._thread.join(END_SECONDS)
@@ -211,13 +230,13 @@ class TrialProcess:
             self.kill()
             self._popen.wait()
 
-    def _hear(self, vocabulary: GrammarVocabulary) -> None:
-        """On a thread of its own, until the process ends."""
-        assert self._popen.stdin is not None
+    def _hear(self, vocabulary: GrammarVocabulary, inbox: int) -> None:
+        """On a thread of its own, until the process ends. Closes ``inbox``."""
         assert self._popen.stdout is not None
         failed = ""
         with contextlib.suppress(OSError, ValueError):
-            wire.send_vocabulary(self._popen.stdin.fileno(), vocabulary)
+            wire.send_vocabulary(inbox, vocabulary)
+        os.close(inbox)
         del vocabulary
         with self._popen.stdout as stdout, contextlib.suppress(OSError, ValueError):
             while (found := wire.receive(stdout.fileno())) is not None:

@@ -20,6 +20,9 @@ an eighth of a GiB of it for nothing."""
 WORK_SECONDS = 60
 """Of processor time, of all threads: for a job whose parent was killed before it."""
 _PR_SET_PDEATHSIG = 1
+_NO_ROOM = ("bad_alloc", "length_error", "Resource temporarily unavailable")
+"""In the text of a RuntimeError by which the library tells of memory, or a thread, that it did not
+get."""
 
 
 class Compiles(Protocol):
@@ -55,7 +58,10 @@ def _tried(library: Compiles, ebnf: str, mask_seconds: float) -> dict[str, Any]:
     except MemoryError:
         return {"outcome": "large"}
     except Exception as error:
-        return {"outcome": "raised", "why": f"{type(error).__name__}: {error}"[:1000]}
+        if isinstance(error, RuntimeError) and any(it in str(error) for it in _NO_ROOM):
+            return {"outcome": "large"}
+        why = f"{type(error).__name__}: {error}"[:1000]
+        return {"outcome": "raised", "why": why, "seconds": time.monotonic() - started}
     return {"outcome": "done", "seconds": seconds}
 
 

@@ -114,10 +114,18 @@ class Jobs:
         return True
 
     def _begin(self, message: wire.Message, ebnf: str) -> None:
-        ours, theirs = os.pipe()
         number, began = message["number"], time.monotonic()
         parent = os.getpid()
-        pid = os.fork()
+        ends: tuple[int, ...] = ()
+        try:
+            ends = ours, theirs = os.pipe()
+            pid = os.fork()
+        except OSError as error:  # no process or descriptor is left; later ones may go well
+            for end in ends:
+                os.close(end)
+            why = f"does not fork: {error}"
+            wire.send(self._outbox, {"number": number, "outcome": "lost", "why": why})
+            return
         if pid == 0:
             self._become(ebnf, message["mask_seconds"], theirs, parent)
         os.close(theirs)
