@@ -106,6 +106,20 @@ def test_closing_amid_a_message_leaves_other_files_alone(quick, monkeypatch):
     assert process._popen.stdin.fileno() not in written
 
 
+def test_a_process_that_no_thread_hears_ends(monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    spawned, real = [], client._spawn
+    monkeypatch.setattr(client, "MODULE", QUICK_START)
+    monkeypatch.setattr(client, "_spawn", lambda: spawned.append(real()) or spawned[0])
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(client.TrialsBroken, match="new thread"):
+        client.TrialProcess(VOCABULARY)
+    assert spawned[0].returncode == -signal.SIGKILL
+    assert spawned[0].stdin.closed
+
+
 def spy(written, real):
     def send(descriptor, *rest):
         written.append(descriptor)

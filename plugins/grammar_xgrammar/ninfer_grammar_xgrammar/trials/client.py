@@ -150,13 +150,20 @@ class TrialProcess:
         self._ready: Future[None] = Future()
         self.ended = False
         self._popen = _spawn()
+        inbox = self._inbox()
         self._thread = threading.Thread(
             target=self._hear,
-            args=(vocabulary, self._inbox()),
+            args=(vocabulary, inbox),
             name="ninfer-grammar-trials",
             daemon=True,
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no thread is left
+            os.close(inbox)
+            with self._popen:
+                self._popen.kill()
+            raise TrialsBroken(f"cannot be heard: {error}") from error
 
     @property
     def pid(self) -> int:
