@@ -34,6 +34,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=200, help="model: cases of each family")
     parser.add_argument("--cpu-cases", type=int, default=20, help="model: of them on the CPU too")
+    parser.add_argument(
+        "--cpu-report", type=Path, help="model: report of a CPU's answers, instead of such cases"
+    )
     parser.add_argument("--requests", type=int, default=1000, help="model: of batch invariance")
     parser.add_argument("--soak-seconds", type=float, default=60)
     parser.add_argument("--model", default="demo", help="soak: MODEL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -36,7 +37,7 @@ def answer_steps(stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str
     The CPU answers in processes of its own, beside the GPU."""
     artifacts = {name: path for name, path in artifacts.items() if stage.runs(f"answers, {name}")}
     cases = 2 if asked.tiny else asked.cases
-    on_cpu = min(cases, asked.cpu_cases)
+    on_cpu = 0 if asked.cpu_report or asked.device == "cpu" else min(cases, asked.cpu_cases)
     spawn = multiprocessing.get_context("spawn")
     workers = max(1, (os.cpu_count() or 1) - 2)
     with ProcessPoolExecutor(workers, spawn, _use_one_thread) as pool:
@@ -46,18 +47,23 @@ def answer_steps(stage: Stage, asked: argparse.Namespace, artifacts: Mapping[str
                 for family in FAMILIES
             ]
             for recipe, path in artifacts.items()
+            if on_cpu
         }
-        given = {}
+        given: dict[str, Answers] = {}
         for recipe, path in artifacts.items():
             run = partial(_on_device, path, asked.device, None, cases, asked.seed, given, recipe)
             stage.run(f"answers, {recipe}", run)
         for kv in KV_FORMATS if asked.device != "cpu" and "bf16" in artifacts else ():
-            run = partial(
-                _on_device, artifacts["bf16"], asked.device, kv, cases, asked.seed, given, kv
-            )
-            stage.run(f"answers, bf16, kv {kv}", run)
-        for recipe, allowed in RECIPES.items():
-            if recipe in given:
+            path, name = artifacts["bf16"], f"kv {kv}"
+            run = partial(_on_device, path, asked.device, kv, cases, asked.seed, given, name)
+            stage.run(f"answers, bf16, {name}", run)
+        for recipe in artifacts:
+            allowed = RECIPES[recipe]
+            if asked.cpu_report and recipe in given:
+                wrong = json.loads(asked.cpu_report.read_text())["steps"][f"answers, {recipe}"]
+                run = partial(against_report, given[recipe], wrong["wrong"], wrong["of"], allowed)
+                stage.run(f"answers, {recipe}, against the CPU", run)
+            elif recipe in given and recipe in expected:
                 run = partial(against, given[recipe], expected[recipe], allowed)
                 stage.run(f"answers, {recipe}, against the CPU", run)
 
@@ -97,6 +103,24 @@ def against(given: Answers, expected: list[Future[Answers]], allowed: int) -> Fa
     }
 
 
+def against_report(
+    given: Answers, wrong: Mapping[str, Sequence[int]], cases: int, allowed: int
+) -> Facts:
+    """The same by the numbers of the cases that a CPU got wrong, of ``cases`` as many as here."""
+    if cases != sum(map(len, given.values())):
+        raise ValueError(f"the CPU's report is of {cases} cases")
+    differing = {
+        family: len({i for i, (right, _) in enumerate(some) if not right} ^ set(wrong[family]))
+        for family, some in given.items()
+    }
+    return {
+        "cases": cases,
+        "differ_in_correctness": differing,
+        "allowed": allowed,
+        "passed": max(differing.values()) <= allowed,
+    }
+
+
 def _on_device(
     path: Path, device: str, kv: str | None, cases: int, seed: int,
     given: dict[str, Answers], name: str,
@@ -109,6 +133,10 @@ def _on_device(
         "right": sum(right.values()),
         "of": cases * len(FAMILIES),
         "by_family": right,
+        "wrong": {
+            family: [i for i, (right, _) in enumerate(some) if not right]
+            for family, some in found.items()
+        },
         "passed": enough if kv is None else None,
     }
 

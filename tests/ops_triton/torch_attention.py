@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import groupby
 
 import torch
@@ -10,6 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ninfer_core.ops.contracts.values import KvCache, PagedRows
+
+KERNELS = defaultdict(lambda: SDPBackend.FLASH_ATTENTION, {torch.float32: SDPBackend.MATH})
+"""torch's own kernel by dtype: flash attention knows no float32."""
 
 
 def torch_attention(
@@ -25,8 +29,8 @@ def torch_attention(
     in rows that are not live.
 
     ``cache`` and ``rows`` lie on the CPU, the cache decoded to float64. Keys and values are rounded
-    to the dtype of ``q``; rows that see the same tokens go through torch's flash kernel together,
-    which multiplies in that dtype, needs no mask, and rounds weights as well.
+    to the dtype of ``q``; rows that see the same tokens go through torch's kernel together, which
+    needs no mask; the flash kernel multiplies in the dtype of ``q`` and rounds weights as well.
     """
     kv, size = cache.keys.shape[2:]
     grouped = q.view(q.shape[0], kv, -1, size)
@@ -46,7 +50,7 @@ def torch_attention(
         for (low, end), alike in groupby(range(live), seen):
             mine = [sequence * rows.width + row for row in alike]
             queries = grouped[mine].transpose(0, 1).flatten(1, 2)
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            with sdpa_kernel(KERNELS[q.dtype]):
                 attended = scaled_dot_product_attention(
                     queries[None], keys[None, :, low:end], values[None, :, low:end], scale=scale
                 )
