@@ -85,5 +85,8 @@ for form in ELEMENTS:
     LAUNCHES[f"stored.{form}"] = partial(stored, form, 24, 4, 2048)
     LAUNCHES[f"chunk.{form}"] = partial(chunk, form, 16, 4, 8192)
 LAUNCHES["unfused"] = partial(unfused, "bf16", 16, 4)
-LAUNCHES["chunk.short"] = partial(chunk, "bf16", 16, 4, 128)
+LAUNCHES["chunk.512"] = partial(chunk, "bf16", 16, 4, 512)
+for form in ELEMENTS:
+    LAUNCHES[f"chunk.short.{form}"] = partial(chunk, form, 16, 4, 64)
+LAUNCHES["chunk.short.27b"] = partial(chunk, "bf16", 24, 4, 100)
 LAUNCHES["chunk.27b"] = partial(chunk, "bf16", 24, 4, 2048)

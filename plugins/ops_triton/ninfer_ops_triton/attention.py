@@ -197,7 +197,8 @@ def _attend(
         (count * heads, cdiv(size, 64)),
         acc, top, total, x, rows.starts, rows.live, out, width, splits, x.stride(0),
         warps=4, dependent=True,
-        HEADS=heads, D=size, BLOCK_D=64, SPLITS=MOST_SPLITS, GATED=fused is not None, **pattern,
+        HEADS=heads, D=size, BLOCK_D=64, SPLITS=MOST_SPLITS, GATED=fused is not None, EVEN=False,
+        **pattern,
     )  # fmt: skip
     return out
 

@@ -45,6 +45,12 @@ def tier_within(length, FULL_BITS: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TI
 
 
 @triton.jit
+def share_of(length, splits, LEAST: tl.constexpr):
+    """Tokens of each of ``splits`` even splits of ``length``: whole pages, ``LEAST`` or more."""
+    return tl.maximum(tl.cdiv(tl.cdiv(length, splits), 64) * 64, LEAST)
+
+
+@triton.jit
 def first_seen(place, FIRST: tl.constexpr, WINDOW: tl.constexpr):
     """The first token that a row at the token ``place`` sees."""
     return tl.maximum(place + 1 - WINDOW, FIRST)
@@ -229,16 +235,19 @@ def combine_partials(
     HEADS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, SPLITS: tl.constexpr,
     SPLIT: tl.constexpr, FULL_BITS: tl.constexpr, GATED: tl.constexpr,
     FIRST: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WINDOW_TIER: tl.constexpr,
-    INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (row and head, part of D): join the splits, multiply by the gate's sigmoid."""
+    """Program (row and head, part of D): join the splits, multiply by the gate's sigmoid.
+
+    EVEN: they are those of a chunk, ``max_splits`` even ones of at least SPLIT tokens.
+    """
     release_dependents(PDL)
     part = tl.program_id(0).to(tl.int64)
     row, h = part // HEADS, part % HEADS
     b, w = row // width, row % width
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     place = out + part * D + d
-    # What was there before attend_split began: that one releases no kernel until it is.
+    # What was there before the splits' kernel began: that one releases no kernel until it is.
     begin, alive = tl.load(starts + b), tl.load(live + b)
     if GATED:
         gate = wide(tl.load(x + row * x_row + h * (2 * D) + D + d))
@@ -247,7 +256,10 @@ def combine_partials(
         tl.store(place, tl.zeros((BLOCK_D,), out.dtype.element_ty))
         return
     length = (begin + w + 1).to(tl.int32) if CAUSAL else begin + alive
-    span = SPLIT << tier_within(length, FULL_BITS, WINDOW, WINDOW_TIER)
+    if EVEN:
+        span = share_of(begin + alive, max_splits, SPLIT)
+    else:
+        span = SPLIT << tier_within(length, FULL_BITS, WINDOW, WINDOW_TIER)
     s = tl.arange(0, SPLITS)
     splits = tl.cdiv(length, span)
     if WINDOW > 0:
