@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from itertools import groupby
 
@@ -12,7 +13,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ninfer_core.ops.contracts.values import KvCache, PagedRows
 
-KERNELS = defaultdict(lambda: SDPBackend.FLASH_ATTENTION, {torch.float32: SDPBackend.MATH})
+CHECKED = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") == "1"
+"""Under a memory checker torch's flash kernel is not used: joining its splits it writes past the
+tensor of log-sums (torch 2.11, head size 256, one row), which ends the process there."""
+
+KERNELS = defaultdict(
+    lambda: SDPBackend.MATH if CHECKED else SDPBackend.FLASH_ATTENTION,
+    {torch.float32: SDPBackend.MATH},
+)
 """torch's own kernel by dtype: flash attention knows no float32."""
 
 
