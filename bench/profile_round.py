@@ -5,8 +5,11 @@ Usage: python bench/profile_round.py --geometry 9b [--weights bf16] [--batch 1] 
 
 Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
 and traces the device while all of them decode. A round is the kernels from one ``begin_round`` to
-the next; a kernel is told apart by its name and grid. Prints medians over the rounds: kernels by
-their share, the gaps between them, and how long the device is idle between two rounds.
+the next; a kernel is told apart by its name, its grid and the kernel before it. Prints medians
+over the rounds: kernels by their share, the gaps between them, and how long the device is idle
+between two rounds. A kernel that is launched ahead waits within its time for the one before it;
+``adds_us`` is how much later the round ends by it, from the end of all before it to its own, so
+that these add up to the round.
 """
 
 from __future__ import annotations
@@ -74,14 +77,15 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """Medians over rounds of one length: time by kernel, time between kernels, whole rounds."""
     usual = statistics.mode(len(one) for one in rounds)
     alike = [one for one in rounds if len(one) == usual]
-    kernels: dict[str, list[float]] = defaultdict(list)
-    counts: dict[str, int] = defaultdict(int)
+    ends = [list(itertools.accumulate((e["ts"] + e["dur"] for e in one), max)) for one in alike]
+    kernels: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for place in range(usual):
-        event = alike[0][place]
-        grid = event.get("args", {}).get("grid", "")
-        key = f"{event['name'][:48]} {grid}"
-        counts[key] += 1
-        kernels[key].append(statistics.median(one[place]["dur"] for one in alike))
+        lasted = statistics.median(one[place]["dur"] for one in alike)
+        added = statistics.median(
+            made[place] - (made[place - 1] if place else one[0]["ts"])
+            for one, made in zip(alike, ends, strict=True)
+        )
+        kernels[_named(alike[0], place)].append((lasted, added))
     gaps = [
         max(0.0, b["ts"] - a["ts"] - a["dur"]) for one in alike for a, b in itertools.pairwise(one)
     ]
@@ -89,9 +93,15 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     periods = [after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)]
     idle = [b[0]["ts"] - max(e["ts"] + e["dur"] for e in a) for a, b in itertools.pairwise(rounds)]
     table = [
-        {"kernel": key, "calls": counts[key], "us": round(sum(times), 2)}
-        for key, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))
+        {
+            "kernel": key,
+            "calls": len(times),
+            "us": round(sum(lasted for lasted, _ in times), 2),
+            "adds_us": round(sum(added for _, added in times), 2),
+        }
+        for key, times in kernels.items()
     ]
+    table.sort(key=lambda row: -row["adds_us"])
     return {
         "rounds": len(alike),
         "kernels_per_round": usual,
@@ -103,6 +113,12 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "gap_us_median": round(statistics.median(gaps), 3),
         "table": table,
     }
+
+
+def _named(one: list[dict[str, Any]], place: int) -> str:
+    event = one[place]
+    behind = f" behind {one[place - 1]['name'][:24]}" if place else ""
+    return f"{event['name'][:48]} {event.get('args', {}).get('grid', '')}{behind}"
 
 
 def main() -> None:
@@ -133,7 +149,7 @@ def main() -> None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print({key: value for key, value in report.items() if key != "table"})
     for row in report["table"][:40]:
-        print(f"{row['us']:9.1f} us {row['calls']:4d} x {row['kernel']}")
+        print(f"{row['adds_us']:9.1f} of {row['us']:9.1f} us {row['calls']:4d} x {row['kernel']}")
 
 
 if __name__ == "__main__":
