@@ -106,7 +106,7 @@ class Stage:
             facts = step()
         except Exception as error:
             traceback.print_exc()
-            trace = traceback.format_exc(limit=-6)
+            trace = traceback.format_exc(limit=-6).replace(f"{ROOT}{os.sep}", "")
             facts = {"passed": False, "error": f"{type(error).__name__}: {error}", "trace": trace}
         return facts | {"seconds": round(time.monotonic() - started, 1)}
 
