@@ -172,5 +172,7 @@ def _mend(planner: _Planner, numerics: Numerics) -> str:
 
 
 def workspace_bytes(config: TextConfig, chunk: int, taps: int = 0) -> int:
-    """Bytes of intermediate tensors of one chunk, and fixed room for heads and scratch."""
+    """Bytes of intermediate tensors of one chunk, and fixed room for heads and scratch: partial
+    sums of split attention are a few for each multiprocessor, whatever the chunk (``ops_triton``:
+    17 MiB at 132)."""
     return chunk * layer_bytes(config, taps) + (256 << 20)
