@@ -128,8 +128,8 @@ def test_splits_of_132_multiprocessors(monkeypatch, programs, splits):
 @pytest.mark.parametrize(
     ("count", "grids"),
     [
-        (64, [(4, 4, 8), (64 * 16, 4)]), (128, [(4, 8, 4), (128 * 16, 4)]),
-        (256, [(4, 16, 2), (256 * 16, 4)]), (512, [(4, 32, 1)]), (2048, [(4, 64, 1)]),
+        (64, [(4, 4, 8), (64 * 16, 1)]), (128, [(4, 8, 4), (128 * 16, 1)]),
+        (256, [(4, 16, 2), (256 * 16, 1)]), (512, [(4, 32, 1)]), (2048, [(4, 64, 1)]),
     ],
 )  # fmt: skip
 def test_programs_of_16_heads(seen, count, grids):

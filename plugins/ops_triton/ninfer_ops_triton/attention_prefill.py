@@ -71,10 +71,10 @@ def paged_prefill_attention(q: Tensor, cache: KvCache, rows: PagedRows, scale: f
     if splits > 1:
         launch(
             attention_decode.combine_partials,
-            (count * heads, cdiv(size, 64)),
+            (count * heads, 1),
             *partials, q, rows.starts, rows.live, out, count, splits, q.stride(0),
             warps=4, dependent=True,
-            HEADS=heads, D=size, BLOCK_D=64, SPLITS=MOST_SPLITS, SPLIT=LEAST_SHARE, FULL_BITS=0,
+            HEADS=heads, D=size, BLOCK_D=size, SPLITS=MOST_SPLITS, SPLIT=LEAST_SHARE, FULL_BITS=0,
             GATED=False, FIRST=0, CAUSAL=True, WINDOW=0, WINDOW_TIER=0, EVEN=True,
         )  # fmt: skip
     return out
