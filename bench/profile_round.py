@@ -1,7 +1,7 @@
 """Where each microsecond of a decode round goes, kernel by kernel.
 
 Usage: python bench/profile_round.py --geometry 9b [--weights bf16] [--batch 1] [--prompt 512]
-                               [--seconds 0.4] [--json FILE]
+                               [--seconds 0.4] [--spec mtp --drafts 3] [--json FILE]
 
 Serves ``--batch`` greedy requests of random weights at a real geometry through the public engine
 and traces the device while all of them decode. A round is the kernels from one ``begin_round`` to
@@ -10,6 +10,9 @@ over the rounds: kernels by their share, the gaps between them, and how long the
 between two rounds. A kernel that is launched ahead waits within its time for the one before it;
 ``adds_us`` is how much later the round ends by it, from the end of all before it to its own, so
 that these add up to the round.
+
+With ``--spec`` it is a round that verifies ``--drafts`` drafts of every row, its fold, and the next
+drafts, as the engine replays them at start to time them; no request runs, contexts are empty.
 """
 
 from __future__ import annotations
@@ -21,10 +24,18 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-FIRST_KERNEL = "begin"
+from _draft_stages import PLUGINS
+
+VERIFIED = 30
+"""Rounds that verify drafts and are traced."""
+
+FIRST_KERNEL, FIRST_OF_VERIFY = "begin", "resolve"
 
 CONTEXT = 8192
 """Enough for the rounds that run while the profiler starts."""
@@ -32,8 +43,6 @@ CONTEXT = 8192
 
 def trace(engine: Any, batch: int, prompt: int, seconds: float) -> list[dict[str, Any]]:
     """Device events of ``seconds`` in which every row decodes."""
-    from torch.profiler import ProfilerActivity, profile
-
     from ninfer_core.contract.requests import GenerationOptions, PromptInput
     from ninfer_core.contract.sampling import SamplingParams
 
@@ -46,18 +55,51 @@ def trace(engine: Any, batch: int, prompt: int, seconds: float) -> list[dict[str
     for stream in streams:
         for _, _event in zip(range(6), stream, strict=False):
             pass
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        time.sleep(seconds)
+    events = traced(lambda: time.sleep(seconds))
     for handle in handles:
         handle.cancel()
     for stream in streams:
         for _event in stream:
             pass
-    return device_events(profiler)
+    return events
 
 
-def device_events(profiler: Any) -> list[dict[str, Any]]:
-    """Kernels and copies that a profiler saw, in their order."""
+@contextmanager
+def verifying(drafts: int, rows: int, rounds: int) -> Iterator[list[dict[str, Any]]]:
+    """What an engine that opens inside executes in rounds that verify ``drafts`` drafts of ``rows``
+    rows and make new ones."""
+    from ninfer_qwen3_5.program.queued.draft_measure import DraftMeasure
+
+    events: list[dict[str, Any]] = []
+    costs = DraftMeasure.costs
+
+    def costs_and_trace(measure: Any) -> Any:
+        found = costs(measure)
+        speculation, lane = measure._speculation, measure._lane
+
+        def replay() -> None:
+            for _ in range(rounds):
+                measure._verify(rows, speculation.width(drafts + 1))
+                speculation.replay_drafts(rows, min(m for m in speculation.makes if m >= drafts))
+                lane.synchronize()
+
+        lane.synchronize()
+        events.extend(traced(replay))
+        return found
+
+    DraftMeasure.costs = costs_and_trace  # type: ignore[method-assign]
+    try:
+        yield events
+    finally:
+        DraftMeasure.costs = costs  # type: ignore[method-assign]
+
+
+def traced(run: Callable[[], None]) -> list[dict[str, Any]]:
+    """Kernels and copies of the device while ``run`` does, in their order."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -67,9 +109,11 @@ def device_events(profiler: Any) -> list[dict[str, Any]]:
     return sorted(device, key=lambda event: event["ts"])
 
 
-def split_rounds(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def split_rounds(
+    events: list[dict[str, Any]], first: str = FIRST_KERNEL
+) -> list[list[dict[str, Any]]]:
     """Whole rounds, each from its first kernel to the last before the next one's first."""
-    starts = [i for i, event in enumerate(events) if FIRST_KERNEL in event["name"]]
+    starts = [i for i, event in enumerate(events) if first in event["name"]]
     return [events[a:b] for a, b in itertools.pairwise(starts)]
 
 
@@ -92,7 +136,7 @@ def summarise(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     spans = [one[-1]["ts"] + one[-1]["dur"] - one[0]["ts"] for one in alike]
     periods = [after[0]["ts"] - before[0]["ts"] for before, after in itertools.pairwise(rounds)]
     idle = [b[0]["ts"] - max(e["ts"] + e["dur"] for e in a) for a, b in itertools.pairwise(rounds)]
-    table = [
+    table: list[dict[str, Any]] = [
         {
             "kernel": key,
             "calls": len(times),
@@ -128,6 +172,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--spec", choices=PLUGINS)
+    parser.add_argument("--drafts", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
@@ -135,16 +181,32 @@ def main() -> None:
     from ninfer_core.contract.engine import EngineOptions
 
     suffix = "" if options.weights == "bf16" else f":{options.weights}"
+    model = f"geometry:{options.geometry}{suffix}"
     settings = EngineOptions(
         devices=("cuda:0",),
         max_concurrency=options.batch,
         max_context=CONTEXT,
         cache_policy="off",
     )
-    with Engine.open(f"geometry:{options.geometry}{suffix}", settings) as engine:
-        events = trace(engine, options.batch, options.prompt, options.seconds)
     report = {"geometry": options.geometry, "weights": options.weights, "batch": options.batch}
-    report |= summarise(split_rounds(events))
+    if options.spec:
+        report |= {"spec": options.spec, "drafts": options.drafts}
+        settings = replace(
+            settings,
+            plugins=(PLUGINS[options.spec],),
+            draft=options.spec,
+            draft_tokens=options.drafts,
+        )
+        with (
+            verifying(options.drafts, options.batch, VERIFIED) as events,
+            Engine.open(model, settings),
+        ):
+            pass
+        report |= summarise(split_rounds(events, FIRST_OF_VERIFY))
+    else:
+        with Engine.open(model, settings) as engine:
+            events = trace(engine, options.batch, options.prompt, options.seconds)
+        report |= summarise(split_rounds(events))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print({key: value for key, value in report.items() if key != "table"})
