@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from _draft_stages import PLUGINS
 
@@ -87,11 +88,8 @@ def verifying(drafts: int, rows: int, rounds: int) -> Iterator[list[dict[str, An
         events.extend(traced(replay))
         return found
 
-    DraftMeasure.costs = costs_and_trace  # type: ignore[method-assign]
-    try:
+    with patch.object(DraftMeasure, "costs", costs_and_trace):
         yield events
-    finally:
-        DraftMeasure.costs = costs  # type: ignore[method-assign]
 
 
 def traced(run: Callable[[], None]) -> list[dict[str, Any]]:
