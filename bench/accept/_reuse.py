@@ -6,7 +6,8 @@ very spans (chunks, and tokens one by one) that lie behind the state that the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ CHUNK = 128
 @dataclass(slots=True)
 class Run:
     """One request in one Program: where it started, by which ``trail``; prompt rows launched and
-    prompt rows that the model ran; the spans of the whole prompt."""
+    prompt rows that the model ran; the spans of the whole prompt, known once it has ``ended``."""
 
     prepared: PreparedPrompt
     frontier: int
@@ -30,6 +31,7 @@ class Run:
     launched: int = 0
     computed: int = 0
     spans: tuple[ExecutedSpan, ...] = ()
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
@@ -47,6 +49,13 @@ class Watch:
     def of(self, prepared: PreparedPrompt) -> Run:
         """Nothing, for a request that was given up before it was admitted."""
         return self.runs.get(id(prepared)) or Run(prepared, 0, None)
+
+    def wait_ended(self, prompts: Iterable[PreparedPrompt], seconds: float = 60) -> None:
+        """Wait until nothing of these runs any more. Where rounds are launched ahead, an answer
+        comes before the sequence ends: its row is in the next round, too."""
+        for prepared in prompts:
+            if not self.of(prepared).ended.wait(seconds):
+                raise AssertionError(f"a sequence did not end within {seconds} s of its answer")
 
     def _watch_units(self, units: Any) -> None:
         admit, runner = units.admit, _chunks_of(units)
@@ -79,9 +88,10 @@ class Watch:
 
         def watched_finish(handle: Any, *, keep: bool) -> Any:
             sequence = sequences.get(handle)
-            length = sequence.prompt_length
+            length, run = sequence.prompt_length, self.of(sequence.request.prepared)
             if sequence.frontier >= length:
-                self.of(sequence.request.prepared).spans = sequence.trail.spans(length)
+                run.spans = sequence.trail.spans(length)
+            run.ended.set()
             return finish(handle, keep=keep)
 
         program.launch_prefill, program.finish = watched_prefill, watched_finish
@@ -124,6 +134,10 @@ def open_watched(
         yield engine, programs[0]
         if engine.stats().cache_drops:
             raise AssertionError("a record of a kept context was wrong, and all were dropped")
+
+
+def described(spans: Iterable[ExecutedSpan]) -> list[str]:
+    return [f"{'steps' if span.stepped else 'chunk'} to {span.stop}" for span in spans]
 
 
 def _chunks_of(units: Any) -> Any:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from _reuse import Run, Watch, open_watched
+from _reuse import Run, Watch, described, open_watched
 from _said import Said
 from _setting import print_report
 from _talks import KINDS, Ask, Talk, talks
@@ -188,10 +188,10 @@ def judge_answers(turns: Sequence[Turn], verdict: Verdict, **place: Any) -> None
     lie behind the adopted state."""
     watch = Watch()
     with open_watched(watch, keeps=False, max_concurrency=LANES, **place) as (engine, _):
-        references = _answers(engine, turns)
+        references = _answers(engine, watch, turns)
         others = _judge_own_splits(turns, references, watch, verdict)
         watch.ways = {id(turn.prepared): turn.run for turn in others}
-        _judge_other_ways(others, _answers(engine, others), watch, verdict)
+        _judge_other_ways(others, _answers(engine, watch, others), watch, verdict)
 
 
 def _judge_own_splits(
@@ -200,6 +200,8 @@ def _judge_own_splits(
     """Returns those that went another way."""
     others = []
     for turn, reference in zip(turns, references, strict=True):
+        if turn.whole and not turn.run.spans:
+            verdict.fault("its way was not seen", turn)
         if not turn.run.spans or turn.run.spans == watch.of(turn.prepared).spans:
             verdict.counts["same splits"] += 1
             if not answers_as(turn, reference):
@@ -218,15 +220,19 @@ def _judge_other_ways(
 ) -> None:
     for turn, reference in zip(turns, references, strict=True):
         verdict.counts["steps among spans"] += any(span.stepped for span in turn.run.spans)
-        if watch.of(turn.prepared).spans != turn.run.spans:
-            verdict.fault("the reference went another way", turn)
+        went, way = watch.of(turn.prepared).spans, turn.run.spans
+        if went != way:
+            ways = {"got": described(went), "wanted": described(way)}
+            verdict.fault("the reference went another way", turn, **ways)
         if not answers_as(turn, reference):
             verdict.fault("answer by its spans", turn, got=turn.result.text, wanted=reference.text)
 
 
-def _answers(engine: Any, turns: Sequence[Turn]) -> list[GenerationResult]:
+def _answers(engine: Any, watch: Watch, turns: Sequence[Turn]) -> list[GenerationResult]:
     handles = [engine.submit(turn.prepared, turn.options) for turn in turns]
-    return [handle.result(600) for handle in handles]
+    results = [handle.result(600) for handle in handles]
+    watch.wait_ended(turn.prepared for turn in turns)
+    return results
 
 
 def judged(led: Sequence[Talk], **options: Any) -> Verdict:

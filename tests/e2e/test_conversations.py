@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -46,6 +48,52 @@ def test_a_prompt_goes_on_from_where_an_answer_ended() -> None:
     verdict = judged([_kept_thoughts(number) for number in range(2)], max_context=1024)
     assert not verdict.faults
     assert verdict.counts["steps among spans"] > 0
+
+
+def test_ways_are_read_when_sequences_have_ended(monkeypatch) -> None:
+    """Where rounds are launched ahead, an answer is there before its sequence ends; here long."""
+    import _reuse
+    import conversations
+
+    import ninfer_qwen3_5.build as build
+
+    monkeypatch.setattr(build, "_entered", lambda device, opening: ExitStack())
+    attach, ahead = _reuse.Watch.attach, []
+
+    def attach_late(watch, program) -> None:
+        attach(watch, program)
+        finish = program.finish
+
+        def finish_late(handle, *, keep):
+            time.sleep(0.05)
+            return finish(handle, keep=keep)
+
+        program.finish = finish_late
+        ahead.append(program.limits.rounds_ahead)
+
+    monkeypatch.setattr(_reuse.Watch, "attach", attach_late)
+    verdict = conversations.judged([_kept_thoughts(0)], max_context=1024)
+    assert not verdict.faults
+    assert verdict.counts["steps among spans"] > 0
+    assert ahead == [1, 1]
+
+
+def test_the_judge_sees_another_way_and_tells_both() -> None:
+    """A span of the way that a prompt went is recorded elsewhere; the reference cannot go it."""
+    from _reuse import Watch, described, open_watched
+    from conversations import Verdict, judge_answers, lead
+
+    watch, verdict = Watch(), Verdict()
+    with open_watched(watch, max_context=1024, extra_state_slots=30) as (engine, _):
+        turns = lead(engine, watch, [_kept_thoughts(0)])
+        assert engine.drain(60)
+    last = turns[-1].run
+    true, (first, *rest) = last.spans, last.spans
+    last.spans = (replace(first, stop=first.stop - 1), *rest)
+    judge_answers(turns, verdict)
+    (fault,) = verdict.faults
+    assert fault["fault"] == "the reference went another way"
+    assert (fault["got"], fault["wanted"]) == (described(true), described(last.spans))
 
 
 def _kept_thoughts(seed: int):
