@@ -14,6 +14,7 @@ from launches_attention import chunk as launched
 
 from ninfer_ops_triton import attention_prefill, launch
 from ninfer_ops_triton.attention_prefill import splits_of
+from ninfer_qwen3_5.program.queued.rehearsal import chunk_sizes
 
 ROWS = 5
 """Less than one tile."""
@@ -134,7 +135,7 @@ def test_splits_of_132_multiprocessors(monkeypatch, programs, splits):
 )  # fmt: skip
 def test_programs_of_16_heads(seen, count, grids):
     launched("bf16", 16, 4, count)
-    assert [grid for grid, _ in seen] == grids
+    assert [grid for grid, _, _ in seen] == grids
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values())
@@ -146,13 +147,32 @@ def test_partial_results_take_at_most_two_tiles_for_each_multiprocessor(seen, ge
         assert len(seen) == 1 or taken <= 2 * 132 * 64 * (256 + 2) * 4
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES.values())
+def test_a_rehearsal_of_few_sizes_foresees_all_kernels(seen, geometry):
+    for count in chunk_sizes(1024):
+        launched("bf16", *geometry, count)
+    foreseen = {key for _, _, key in seen}
+    for count in range(17, 1024, 5):
+        launched("bf16", *geometry, count)
+    assert {key for _, _, key in seen} == foreseen
+
+
+def compiled_apart(kernel, args, options):
+    """The kernel, its constants, and what Triton specialises on; the interpreter keeps the
+    decorator's arguments, the compiler's kernel has them."""
+    free = vars(kernel).get("kwargs", vars(kernel))["do_not_specialize"] or ()
+    named = zip(kernel.arg_names, args, strict=False)
+    parts = [launch.specialisation(value) for name, value in named if name not in free]
+    return kernel.fn.__name__, *parts, *options.items()
+
+
 @pytest.fixture
 def seen():
     """Grid and arguments of launches that do not run, on a device of 132 multiprocessors."""
     found = []
 
     def observe(kernel, grid, args, options):
-        found.append((grid, args))
+        found.append((grid, args, compiled_apart(kernel, args, options)))
 
     launch.observers.append(observe)
     try:

@@ -10,7 +10,7 @@ from ninfer_ops_triton.kernels.kv_store import decode, load_tokens
 from ninfer_ops_triton.kernels.lib import await_inputs, narrow, release_dependents
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def attend_chunk(
     q, keys, values, key_scales, value_scales, block_tables, table_rows, starts, live, out,
     partial_acc, partial_top, partial_total, factor, count, table_stride,
