@@ -182,12 +182,6 @@ def line(case: Case, tile: Tile, copies: list[WeightMatrix], peak: float) -> str
     use(tile)
     times = {count: measure(case, copies, count) for count in (1, 8, 16, 32)}
     rates = ", ".join(f"{count} rows {t * 1e6:.2f} us" for count, t in times.items())
-    together = tiles.rows_for
-    tiles.rows_for = lambda tile, *_, **__: tile.block_r
-    try:
-        rates += f" ({measure(case, copies, 32) * 1e6:.2f} by programs of {tile.block_r} rows)"
-    finally:
-        tiles.rows_for = together
     share = total / times[1] / peak
     shape = f"{case.rows:6}x{case.columns:<5} {described(tile):44}"
     return (

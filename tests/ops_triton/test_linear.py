@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from matrices import EPS, FORMATS, cuts, matrix, rms_normed, silu, stored_matrix
 
 from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
+from ninfer_ops_triton import cuts as cutting
 from ninfer_ops_triton import heads, linear, tiles
+from ninfer_ops_triton.cuts import Cut
 from ninfer_ops_triton.streams import open_stream
 from ninfer_ops_triton.weights import prepare_linear
 
@@ -111,6 +114,29 @@ def test_bits_of_a_row_do_not_depend_on_the_others(operands, cut):
             assert torch.equal(op(company), whole[company]), company
 
 
+@pytest.mark.parametrize(("kind", "name"), [("bf16", "groups"), ("fp8", "parts")])
+def test_programs_that_share_groups_give_the_same_bits(operands, monkeypatch, kind, name):
+    rows, columns, count = 24, 300, 9
+    tile = replace(cuts(kind)[name], block_k=256, groups=8)
+    monkeypatch.setattr(tiles, "choose", lambda *shape: tile)
+    weight, _ = matrix(operands, kind, rows, columns)
+    x, scale = operands.normal(count, columns, dtype=torch.bfloat16), operands.normal(columns)
+    residual = operands.normal(count, rows, dtype=torch.bfloat16)
+    into = open_stream(residual, operands.normal(rows))
+
+    def results(row, share):
+        with monkeypatch.context() as patched:
+            patched.setattr(cutting, "cut_for", lambda *_: Cut(row, share, 1, 3))
+            with GuardedAllocations():
+                added = linear.linear_add(x, weight, into, into.scale)
+                gated = linear.norm_swiglu(open_stream(x, scale), EPS, weight)
+        return added.residual, added.scaled, added.squares, gated
+
+    alone = results(16, 1)
+    for row, share in ((32, 2), (16, 8)):
+        assert all(map(torch.equal, results(row, share), alone)), (row, share)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_broken_row_breaks_no_other(operands, cut, bad):
     weight, dense = matrix(operands, cut, 20, 200)
@@ -196,7 +222,7 @@ class TestStream:
         scale = operands.normal(rows)
         made = []
         for size in (16, 32, 64):
-            monkeypatch.setattr(tiles, "rows_for", lambda *_, size=size, **__: size)
+            monkeypatch.setattr(cutting, "cut_for", lambda *_, size=size: Cut(size, 1, 4, 3))
             with GuardedAllocations():
                 stream, result = self.chain(x, weight, residual, scale, following)
             assert stream.squares.shape == (count, -(-rows // 16))

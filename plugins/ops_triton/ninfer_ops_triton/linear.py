@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from ninfer_core.artifact.formats import Q4_GROUPS
 from ninfer_core.ops.contracts.values import Stream, WeightMatrix
 from ninfer_core.ops.errors import OpError
-from ninfer_ops_triton import tiles, workspace
+from ninfer_ops_triton import cuts, tiles, workspace
 from ninfer_ops_triton.kernels.embedding import embedding_kernel
 from ninfer_ops_triton.kernels.gemv import product_kernel
 from ninfer_ops_triton.launch import cdiv, launch, next_power_of_2
@@ -123,9 +123,9 @@ def product(
     out = _output(x, out_rows, epilogue, following, out)
     tile = tiles.choose(_fusion(epilogue, squares), kind, out_rows, weight.columns)
     n, split = tiles.padded_rows(x.shape[0]), tile.parts(x.shape[1])
-    block_r = tiles.rows_for(tile, n, kind, out_rows, split, gated=epilogue == "swiglu")
-    grid = (cdiv(x.shape[0], n), cdiv(out_rows, block_r), split)
-    partials, counters = _scratch(out, grid, block_r * n)
+    cut = cuts.cut_for(tile, n, _fusion(epilogue, squares), kind, out_rows, weight.columns)
+    grid = (cdiv(x.shape[0], n), cdiv(out_rows, cut.block_r), split * cut.share)
+    partials, counters = _scratch(out, grid, cut.block_r * n)
     codes, scales = codes_and_scales(weight)
     parts = 1 if squares is None else squares.shape[1]
     after = following or Stream(x, x, x, x)
@@ -137,10 +137,11 @@ def product(
         x.shape[0], out_rows, live_rows, weight.columns, x.shape[1] // 4,
         codes.shape[1] * codes.itemsize, scales.shape[0] if kind == "q4" else 1,
         stored_rows(weight), parts, eps,
-        warps=tile.warps, stages=tile.stages, dependent=tile.dependent, releasing=True,
+        warps=cut.warps, stages=cut.stages, dependent=tile.dependent, releasing=True,
         FORMAT=kind, NORM=squares is not None, PARTS=max(16, next_power_of_2(parts)),
-        EPILOGUE=epilogue, BLOCK_R=block_r, PART_R=tile.block_r,
-        BLOCK_K=tile.block_k, G=tile.groups, N=n, SPLIT=split, STAGES=tile.stages,
+        EPILOGUE=epilogue, BLOCK_R=cut.block_r, PART_R=min(tile.block_r, cut.block_r),
+        BLOCK_K=tile.block_k, G=tile.groups // cut.share, N=n, SPLIT=split, SHARE=cut.share,
+        STAGES=cut.stages, NEAR=cut.near,
         AHEAD=tile.ahead if tile.dependent else 0,
         EARLY=tile.early, RELEASE=tile.release, EVEN_K=x.shape[1] % tile.block_k == 0,
         ALONE=x.shape[0] == 1,

@@ -22,9 +22,6 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 LET_GO_BYTES = 20 << 20
 """From this size on a product of a normed stream lets its dependents begin with it."""
 
-STEP_BYTES = 160 << 10
-"""Of shared memory for the steps that are on their way, where rows are put together."""
-
 MOST_PARTS = 16
 
 RELEASES = ("start", "sums", "end")
@@ -89,30 +86,12 @@ def padded_rows(count: int) -> int:
     return min(MOST_ROWS, max(8, 1 << (count - 1).bit_length()))
 
 
-def rows_for(tile: Tile, n: int, kind: str, rows: int, split: int, *, gated: bool) -> int:
-    """Weight rows of a program that computes ``n`` activation rows: more of them where those are
-    many, which each program reads again, as long as there is a program for most multiprocessors and
-    room for its steps. That cuts no chain of products in another way."""
-    block_r, halves = tile.block_r, 2 if gated else 1
-    # Decoded four-bit weights leave no registers for it.
-    most = tile.block_r if kind == "q4" or n <= 8 else min(64, 2 * n) // halves
-
-    def fits(size: int) -> bool:
-        step = tile.block_k * (size * halves * BYTES[kind] + 2 * n)
-        programs = cdiv(rows, size) * split
-        return step * (tile.stages - 1) <= STEP_BYTES and 10 * programs >= 9 * multiprocessors()
-
-    while 2 * block_r <= most and fits(2 * block_r):
-        block_r *= 2
-    return block_r
-
-
 @lru_cache(maxsize=4096)
 def choose(fusion: str, kind: str, rows: int, columns: int) -> Tile:
     """The tile of ``rows`` outputs over ``columns``. ``fusion`` is ``linear`` (with or without a
     residual), ``norm``, ``swiglu`` (``rows`` counts one half) or ``head``; ``kind`` is a value of
     :data:`ninfer_ops_triton.weights.KINDS`."""
-    measured = _table().get(table_key(fusion, kind, rows, columns, capability()))
+    measured = entry(table_key(fusion, kind, rows, columns, capability()))
     tile = Tile(**measured) if measured else by_rule(fusion, rows, columns)
     return paced(tile, fusion, kind, rows, columns)
 
@@ -139,6 +118,11 @@ def by_rule(fusion: str, rows: int, columns: int) -> Tile:
     while cdiv(rows, block_r) * split * 2 <= wanted and split < 8 and columns >= 1024 * split:
         split *= 2
     return Tile(block_r, 256, 4, split, warps=4, stages=3)
+
+
+def entry(key: str) -> dict[str, Any] | None:
+    """What ``tiles.json`` has for a key."""
+    return _table().get(key)
 
 
 @lru_cache

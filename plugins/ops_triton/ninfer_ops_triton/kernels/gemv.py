@@ -2,7 +2,9 @@
 
 A program computes ``BLOCK_R`` rows of the product (and as many of the up half, ``GATED``) for ``N``
 activation rows, over one of ``SPLIT`` parts of the columns. A step multiplies ``BLOCK_K`` columns
-as ``G`` groups that are accumulated apart, so that warps can share the columns of a small tile.
+as ``G`` groups that are accumulated apart, so that warps can share the columns of a small tile. Of
+them a program may take one of ``SHARE`` parts, each ``SHARE``-th group: what is added up over
+programs then is what one program would add up over its groups, in the same order.
 
 The bits of an output do not depend on the other rows: an element is a chain of tensor-core products
 over fixed groups of columns in a fixed order. ``N`` only says how many such chains run side by
@@ -43,8 +45,8 @@ def product_kernel(
     out,  # bf16 [T, out_rows], or f32 (EPILOGUE "head")
     scaled,  # bf16 [T, out_rows], the sums times next_scale (EPILOGUE "add")
     next_squares,  # f32 [T, blocks of rows] of the sums (EPILOGUE "add")
-    partials,  # f32 scratch (SPLIT > 1)
-    counters,  # i32 zeros, left as zeros (SPLIT > 1)
+    partials,  # f32 scratch (SPLIT * SHARE > 1)
+    counters,  # i32 zeros, left as zeros (SPLIT * SHARE > 1)
     T,
     out_rows,
     live_rows,  # rows that are read; logits of the others are -inf
@@ -65,7 +67,9 @@ def product_kernel(
     G: tl.constexpr,
     N: tl.constexpr,
     SPLIT: tl.constexpr,
+    SHARE: tl.constexpr,  # programs that share the groups of a step, G each (not Q4)
     STAGES: tl.constexpr,
+    NEAR: tl.constexpr,  # whether activations come by way of the L1 cache (not Q4)
     AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
     RELEASE: tl.constexpr,  # when dependents may begin: "start", "sums" or "end"
@@ -81,7 +85,8 @@ def product_kernel(
     # Programs that read the same weights for other activation rows run side by side.
     chunk = tl.program_id(0)
     block = tl.program_id(1)
-    part = tl.program_id(2)
+    mate = tl.program_id(2)
+    part = mate // SHARE
     r = block * BLOCK_R + (pair_rows(BLOCK_R) if FORMAT == "q4" else tl.arange(0, BLOCK_R))
     n = chunk * N + tl.arange(0, N)
     # Rows past the end read the last row again: a clamp costs less than a mask.
@@ -112,13 +117,15 @@ def product_kernel(
         )  # fmt: skip
     else:
         acc, up, sums = _plain_products(
-            x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, FIRST, PARTS,
-            GATED, BLOCK_R, BLOCK_K, G, N, STAGES, EARLY, EVEN_K, ALONE, INTERPRET, PDL,
+            x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, mate % SHARE,
+            FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, SHARE, STAGES, NEAR, EARLY, EVEN_K,
+            ALONE, INTERPRET, PDL,
         )  # fmt: skip
     if RELEASE == "sums":
         release_dependents(PDL)
     inverse = wide(n)
-    if SPLIT == 1:
+    MATES: tl.constexpr = SPLIT * SHARE
+    if MATES == 1:
         if NORM:
             late = sums if FIRST else read_squares(squares, n, T, parts, PARTS, ALONE)
             inverse = inverse_rms(late, columns, eps, PARTS, N, INTERPRET)
@@ -131,22 +138,26 @@ def product_kernel(
         place = block * tl.num_programs(0) + chunk
         # In the order of the output, so that a thread finds what it stores.
         tile = tl.arange(0, BLOCK_R)[:, None] + tl.arange(0, N)[None, :] * BLOCK_R
-        area = partials + place.to(tl.int64) * (SPLIT * 2 * TILE)
-        mine = area + part * (2 * TILE)
+        area = partials + place.to(tl.int64) * (MATES * 2 * TILE)
+        mine = area + mate * (2 * TILE)
         tl.store(mine + tile, acc)
         if GATED:
             tl.store(mine + TILE + tile, up)
         # All threads have stored before one of them says so.
         tl.debug_barrier()
         arrived = tl.atomic_add(counters + place, 1, sem="acq_rel", scope="gpu")
-        if arrived == SPLIT - 1:
-            acc = tl.zeros([BLOCK_R, N], tl.float32)
-            up = acc
-            for other in tl.static_range(SPLIT):
-                their = area + other * (2 * TILE) + tile
-                acc += tl.load(their, cache_modifier=".cg")
-                if GATED:
-                    up += tl.load(their + TILE, cache_modifier=".cg")
+        if arrived == MATES - 1:
+            acc = _shared_sum(area + tile, 2 * TILE, SHARE)
+            up = _shared_sum(area + tile + TILE, 2 * TILE, SHARE) if GATED else acc
+            if SPLIT > 1:
+                # As a sum from zero on: it has no negative zero.
+                acc += 0.0
+                up += 0.0
+                for other in tl.static_range(1, SPLIT):
+                    their = area + other * (SHARE * 2 * TILE) + tile
+                    acc += _shared_sum(their, 2 * TILE, SHARE)
+                    if GATED:
+                        up += _shared_sum(their + TILE, 2 * TILE, SHARE)
             # One change of layout, not one for each part.
             acc = kept(acc, INTERPRET)
             up = kept(up, INTERPRET)
@@ -159,6 +170,17 @@ def product_kernel(
                 block, r, n, T, out_rows, live_rows, FORMAT, NORM, EPILOGUE, BLOCK_R, PART_R, N,
                 INTERPRET,
             )  # fmt: skip
+
+
+@triton.jit
+def _shared_sum(places, STEP: tl.constexpr, SHARE: tl.constexpr):
+    """Sums of SHARE programs, in the order in which :func:`folded` adds groups."""
+    if SHARE == 1:
+        total = tl.load(places, cache_modifier=".cg")
+    else:
+        even = _shared_sum(places, 2 * STEP, SHARE // 2)
+        total = even + _shared_sum(places + STEP, 2 * STEP, SHARE // 2)
+    return total
 
 
 @triton.jit
@@ -187,23 +209,28 @@ def _ask_ahead(
 
 @triton.jit
 def _plain_products(
-    x, codes, squares, read, out_rows, n, T, columns, parts, start, stop,
+    x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, share,
     FIRST: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr, EVEN_K: tl.constexpr, ALONE: tl.constexpr, INTERPRET: tl.constexpr,
-    PDL: tl.constexpr,
+    BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, SHARE: tl.constexpr,
+    STAGES: tl.constexpr, NEAR: tl.constexpr, EARLY: tl.constexpr, EVEN_K: tl.constexpr,
+    ALONE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, of bf16 or fp8 weights,
-    and the squares of a normed stream (FIRST)."""
-    W: tl.constexpr = BLOCK_K // G
+    and the squares of a normed stream (FIRST). Of a step's G * SHARE groups the SHARE-th ones from
+    ``share`` on are summed."""
+    W: tl.constexpr = BLOCK_K // (G * SHARE)
     # One bf16 is too little to be fetched ahead.
     ONE: tl.constexpr = ALONE and codes.dtype.element_ty != tl.bfloat16
-    k = group_columns(G, W)
+    k = group_columns(G, W, SHARE) + share * W
     w = codes + as_rows(read * columns, G)
     w_up = w + long(out_rows) * columns
     # One row is read alone, and multiplied in all N places.
     n_read = tl.arange(0, 1) if ONE else n
     x_rows = x + as_columns(n_read.to(tl.int64) * columns, G)
+    if NEAR:
+        # Nothing, in name: of what is known to lie at multiples of 8 bytes alone, copies are of 8
+        # bytes, and such ones go through the L1 cache.
+        x_rows += tl.multiple_of(T >> 30, 4)
     present = as_columns(n_read < T, G)
 
     if EARLY:

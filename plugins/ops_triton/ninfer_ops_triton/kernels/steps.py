@@ -124,11 +124,11 @@ def _pair_sum(pairs):
 
 
 @triton.jit
-def group_columns(G: tl.constexpr, W: tl.constexpr):
-    """Columns of a step: [W], or [G, W]."""
+def group_columns(G: tl.constexpr, W: tl.constexpr, APART: tl.constexpr = 1):
+    """Columns of a step: [W], or [G, W], of each ``APART``-th group."""
     columns = tl.arange(0, W)
     if G > 1:
-        columns = tl.arange(0, G)[:, None] * W + columns[None, :]
+        columns = tl.arange(0, G)[:, None] * (W * APART) + columns[None, :]
     return columns
 
 
