@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -112,29 +111,6 @@ def test_bits_of_a_row_do_not_depend_on_the_others(operands, cut):
         whole = op(list(range(count)))
         for company in ([35], [5, 35, 1], list(range(35, 23, -1))):
             assert torch.equal(op(company), whole[company]), company
-
-
-@pytest.mark.parametrize(("kind", "name"), [("bf16", "groups"), ("fp8", "parts")])
-def test_programs_that_share_groups_give_the_same_bits(operands, monkeypatch, kind, name):
-    rows, columns, count = 24, 300, 9
-    tile = replace(cuts(kind)[name], block_k=256, groups=8)
-    monkeypatch.setattr(tiles, "choose", lambda *shape: tile)
-    weight, _ = matrix(operands, kind, rows, columns)
-    x, scale = operands.normal(count, columns, dtype=torch.bfloat16), operands.normal(columns)
-    residual = operands.normal(count, rows, dtype=torch.bfloat16)
-    into = open_stream(residual, operands.normal(rows))
-
-    def results(row, share):
-        with monkeypatch.context() as patched:
-            patched.setattr(cutting, "cut_for", lambda *_: Cut(row, share, 1, 3))
-            with GuardedAllocations():
-                added = linear.linear_add(x, weight, into, into.scale)
-                gated = linear.norm_swiglu(open_stream(x, scale), EPS, weight)
-        return added.residual, added.scaled, added.squares, gated
-
-    alone = results(16, 1)
-    for row, share in ((32, 2), (16, 8)):
-        assert all(map(torch.equal, results(row, share), alone)), (row, share)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
