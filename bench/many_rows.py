@@ -8,7 +8,7 @@ ships (``ships``), the one before it (``before``) and variations. Each is held a
 of one row alone, bit for bit. Prints a line for each weight and number of rows, and what all
 products of a round take by ``before``, by ``ships`` and by the best. ``--write`` puts the best into
 a table like ``tiles.json``, where it is right and 2 % faster than what ships at the most rows of
-its kernel.
+its kernel; not for 8 rows and fewer, whose kernel is that of a row alone.
 """
 
 from __future__ import annotations
@@ -215,6 +215,8 @@ def better(results: dict[tuple[Case, int], Any]) -> dict[str, dict[str, Any]]:
     entries = {}
     for (case, count), found in sorted(results.items(), key=lambda item: item[0][1]):
         n = tiles.padded_rows(count)
+        if n <= 8:
+            continue
         right = [w for w in found if "us" in w and not w["fault"] and w["n"] == n]
         best = min(right, key=lambda way: way["us"], default=None)
         shape = (case.fusion, case.kind, case.rows, case.columns)
