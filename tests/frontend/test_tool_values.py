@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninfer_qwen3_5.frontend.tool_values import encode_text, encode_value, parameter_types
+from ninfer_qwen3_5.frontend.tool_types import parameter_types
+from ninfer_qwen3_5.frontend.tool_values import encode_text, encode_value
 
 ALL = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
@@ -28,6 +29,17 @@ def types_of(schema, **root):
         ({"const": False}, {"boolean"}),
         ({"$ref": "#/$defs/a~1b"}, {"integer"}),
         ({"$ref": "#/$defs/missing"}, {"string"}),
+        ({"$ref": "#/%24defs/a~1b"}, {"integer"}),
+        ({"$ref": "#whole"}, {"integer"}),
+        ({"allOf": [{"type": ["string", "integer"]}, {"type": ["string", "null"]}]}, {"string"}),
+        ({"allOf": [{"type": "number"}, {"type": ["integer", "null"]}]}, {"integer"}),
+        ({"if": {"type": "integer"}, "then": {"minimum": 1}, "else": False}, {"integer"}),
+        ({"if": {"type": "null"}, "else": {"type": "array"}}, {"null", "array"}),
+        (
+            {"type": ["string", "null"], "anyOf": [{"type": "null"}, {"minLength": 2}]},
+            {"string", "null"},
+        ),
+        ({"not": {"type": ["string", "object"]}}, ALL - {"string", "object"}),
         ({"$ref": "https://example.org/x"}, {"string"}),
         ({"$ref": "#/properties/p"}, {"string"}),
         ({}, {"string"}),
@@ -37,7 +49,47 @@ def types_of(schema, **root):
     ],
 )
 def test_types_of_a_schema(schema, types):
-    assert types_of(schema, **{"$defs": {"a/b": {"type": "integer"}}}) == types
+    defs = {"a/b": {"type": "integer"}, "c": {"$anchor": "whole", "type": "integer"}}
+    assert types_of(schema, **{"$defs": defs}) == types
+
+
+DAYS = {"properties": {"days": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        DAYS,
+        {"$ref": "#/$defs/w", "$defs": {"w": DAYS}},
+        {"$ref": "#w", "$defs": {"w": {"$anchor": "w", **DAYS}}},
+        {"anyOf": [DAYS]},
+        {"oneOf": [DAYS, {"properties": {"days": {"type": "integer", "minimum": 3}}}]},
+        {"allOf": [{"properties": {"days": {"type": ["integer", "string"]}}}, DAYS]},
+        {"properties": {"days": {"type": ["integer", "null"]}}, "allOf": [{"$ref": "#/$defs/w"}],
+         "$defs": {"w": DAYS}},
+        {"if": {"required": ["hours"]}, "then": DAYS, "else": DAYS},
+        {"dependentSchemas": {"hours": DAYS}},
+        DAYS | {"anyOf": [{"properties": {"days": {"const": "one"}}}, {"minProperties": 1}]},
+    ],
+)  # fmt: skip
+def test_properties_are_found_wherever_the_root_applies_them(parameters):
+    assert parameter_types(parameters) == {"days": {"integer"}}
+
+
+def test_a_schema_that_holds_itself_ends():
+    node = {"properties": {"v": {"type": "integer"}, "kids": {"$ref": "#/$defs/kids"}}}
+    defs = {"n": node, "kids": {"type": "array", "items": {"$ref": "#/$defs/n"}}}
+    assert parameter_types({"$ref": "#/$defs/n", "$defs": defs}) == {
+        "v": {"integer"}, "kids": {"array"},
+    }  # fmt: skip
+    assert parameter_types({"allOf": [{"$ref": "#"}], **DAYS}) == {"days": {"integer"}}
+    assert parameter_types({"anyOf": [{"$ref": "#"}] * 100, **DAYS}) == {"days": {"integer"}}
+
+
+def test_branches_of_branches_are_looked_at_once():
+    defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"} for _ in range(9)]} for i in range(9)}
+    defs["d9"] = DAYS
+    assert parameter_types({"$ref": "#/$defs/d0", "$defs": defs}) == {"days": {"integer"}}
 
 
 @pytest.mark.parametrize("parameters", [None, {}, {"properties": []}, "x", {"type": "object"}])

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninfer_core.contract.requests import PromptInput
-from ninfer_qwen3_5.frontend.tool_values import STRING, parameter_types
+from ninfer_qwen3_5.frontend.tool_types import parameter_types
+from ninfer_qwen3_5.frontend.tool_values import STRING
 
 
 class ToolTable:
