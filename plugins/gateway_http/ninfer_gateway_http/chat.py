@@ -13,10 +13,12 @@ from ninfer_gateway_http.bodies import BodyRoute, apart
 from ninfer_gateway_http.documents import ChatCompletion, events_or
 from ninfer_gateway_http.errors import spelled
 from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.nested import check_nested
 from ninfer_gateway_http.openai_stream import reply
 from ninfer_gateway_http.replies import ChatWriter
-from ninfer_gateway_http.schema import ChatRequest, check_chat
+from ninfer_gateway_http.schema import ChatRequest, check_chat, check_effects
 from ninfer_gateway_http.structured import FIELD
+from ninfer_gateway_http.thinking import Thinking
 from ninfer_gateway_http.translate import chat_options, chat_prompt, chat_thinking, parts_of
 
 router = APIRouter(route_class=BodyRoute, tags=["openai"])
@@ -30,7 +32,10 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     warnings = check_chat(body, strict=gateway.settings.strict)
     thinking = chat_thinking(body)
     options = chat_options(body, thinking, gateway.model, gateway.settings.default_max_tokens)
-    asked = await apart(request, partial(chat_prompt, body, thinking))
+    asked, nested = await apart(
+        request, partial(_understood, body, thinking, strict=gateway.settings.strict)
+    )
+    said = (*warnings, *nested)
     prompt: PromptInput | PreparedPrompt = asked
     with spelled({"response_format": FIELD} if body.structured_outputs else {}):
         ids: list[int] | None = None
@@ -44,4 +49,14 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
             shown=thinking.shown,
             prompt_ids=ids,
         )
-        return await reply(request, body, parts_of(prompt, options, body.n), writer, warnings)
+        return await reply(request, body, parts_of(prompt, options, body.n), writer, said)
+
+
+def _understood(
+    body: ChatRequest, thinking: Thinking, *, strict: bool
+) -> tuple[PromptInput, tuple[str, ...]]:
+    prompt = chat_prompt(body, thinking)
+    return prompt, (
+        *check_effects(body, thinking, strict=strict),
+        *check_nested(body, strict=strict),
+    )

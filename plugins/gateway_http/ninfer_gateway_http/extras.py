@@ -51,7 +51,8 @@ def refuse_clamped(notes: Iterable[str]) -> None:
     clamped; the others say what is right with such a request."""
     for note in notes:
         if _CLAMPED in note:
-            raise InvalidRequest(note, param=note.split()[0])
+            said = note.replace(_CLAMPED, " would be clamped ")
+            raise InvalidRequest(said, param=note.split()[0], hint="ask for less")
 
 
 def notes_of_all(notes: Sequence[str], clamped: Sequence[str] | None) -> Sequence[str]:

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ninfer_core.contract.errors import InvalidRequest
 from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues, check_extras
 from ninfer_gateway_http.sampling import LEAST_SEED, SEEDS
+from ninfer_gateway_http.structured import FIELD, asks
+from ninfer_gateway_http.thinking import Thinking
 from ninfer_gateway_http.wire_types import (
     LogitBias,
     Message,
@@ -134,6 +137,7 @@ _CHAT_NEUTRAL: Final[NeutralValues] = {
     "web_search_options": (),
 }
 
+_BUDGETS: Final = ("thinking_budget", "thinking_token_budget", "reasoning_budget")
 LABELS: Final = frozenset(
     "metadata prompt_cache_options prompt_cache_retention request_id safety_identifier user".split()
 )
@@ -149,6 +153,24 @@ def check_chat(request: ChatRequest, *, strict: bool) -> tuple[str, ...]:
         # Some clients must send both; then the two say the same.
         neutral["add_generation_prompt"] = (True, False)
     return check_fields(request, neutral, strict=strict)
+
+
+def check_effects(request: ChatRequest, thinking: Thinking, *, strict: bool) -> tuple[str, ...]:
+    """Warnings about fields that do nothing beside the others. Raises InvalidRequest with
+    ``strict``."""
+    notes = []
+    if thinking.off and thinking.budget is not None:
+        name = next(
+            (n for n in _BUDGETS if getattr(request, n) is not None), "reasoning.max_tokens"
+        )
+        notes.append((name, f"{name} has no effect without thinking"))
+    wanted = request.structured_outputs
+    if wanted is not None and not asks(wanted):
+        notes.append((FIELD, f"{FIELD} asks for nothing and has no effect"))
+    for param, text in notes:
+        if strict:
+            raise InvalidRequest(text, param=param, hint="leave it out")
+    return tuple(text for _, text in notes)
 
 
 def check_fields(

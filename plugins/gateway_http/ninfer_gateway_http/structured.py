@@ -21,13 +21,18 @@ _KINDS: Final[Mapping[str, tuple[Any, type]]] = {
 }
 
 
+def asks(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that ask for a form."""
+    return {name: value for name, value in wanted.items() if value not in (None, False)}
+
+
 def with_structure(prompt: PromptInput, wanted: Mapping[str, Any] | None) -> PromptInput:
     """``prompt`` with the form that ``structured_outputs`` asks for, None for no form.
 
     Raises InvalidRequest, also beside a ``response_format`` other than text. Whether the form can
     be enforced is the engine's to say.
     """
-    given = {name: value for name, value in (wanted or {}).items() if value not in (None, False)}
+    given = asks(wanted or {})
     if not given:
         return prompt
     if prompt.response_format.kind != "text":

@@ -31,6 +31,15 @@ class Thinking:
     shown: bool = True
     template_kwargs: JsonObject = field(default_factory=dict)
 
+    @property
+    def off(self) -> bool:
+        """Whether the request says so, in any of its spellings."""
+        return (
+            self.on is False
+            or self.effort == "none"
+            or self.template_kwargs.get("enable_thinking") is False
+        )
+
     def chat(self, *, continue_final: bool = False) -> ChatOptions:
         return ChatOptions(
             thinking=self.on,

@@ -49,9 +49,12 @@ class Line:
         given to ``late``, on any thread.
         """
         job = self._begin(partial(contextvars.copy_context().run, work))
+        done = asyncio.wrap_future(job)
         try:
-            return await asyncio.shield(asyncio.wrap_future(job))
+            return await asyncio.shield(done)
         except asyncio.CancelledError:
+            # Else the loop logs what nobody asks for, and texts of the request with it.
+            done.add_done_callback(_look)
             if not job.cancel() and late is not None:
                 job.add_done_callback(partial(_hand_over, late))
             raise
@@ -117,6 +120,11 @@ def _chars(content: Any) -> int:
         return len(content)
     parts: Sequence[Mapping[str, Any]] = content or ()
     return sum(len(part.get("text", "")) + 1 for part in parts)
+
+
+def _look(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 def _hand_over(late: Callable[[T], None], job: Future[T]) -> None:

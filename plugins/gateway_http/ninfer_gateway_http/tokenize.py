@@ -18,6 +18,7 @@ from ninfer_gateway_http.bodies import BodyRoute, Items, apart
 from ninfer_gateway_http.documents import DetokenizeReply, TokenizeReply
 from ninfer_gateway_http.extras import check_extras
 from ninfer_gateway_http.gateway import Gateway
+from ninfer_gateway_http.nested import check_nested
 from ninfer_gateway_http.sampling import token_ids
 from ninfer_gateway_http.schema import BODY
 from ninfer_gateway_http.streams import warning_header
@@ -74,6 +75,8 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     else:
         # As for an answer: its tools may be the work of seconds.
         prompt = await apart(request, partial(_conversation, body))
+        strict = gateway.settings.strict
+        warnings += await apart(request, partial(check_nested, body, strict=strict))
         ids = (await gateway.prepare(prompt, request.receive)).token_ids.tolist()
     content = await apart(request, partial(_reply, ids, body, gateway))
     return Response(content, media_type="application/json", headers=warning_header(warnings))

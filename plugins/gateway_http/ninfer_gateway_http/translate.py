@@ -18,6 +18,7 @@ from ninfer_core.contract.requests import (
 from ninfer_core.inputs import PROMPT_FIELDS, parse_prompt
 from ninfer_gateway_http.cache_hints import cache_request, markers_of, without_marks
 from ninfer_gateway_http.choices import Part
+from ninfer_gateway_http.nested import check_form
 from ninfer_gateway_http.sampling import (
     alternatives,
     of_choice,
@@ -32,6 +33,7 @@ from ninfer_gateway_http.structured import with_structure
 from ninfer_gateway_http.thinking import Thinking, thinking_of
 
 MAX_CHOICES: Final = 128
+_ASK: Final = '{"type": "json_schema", "json_schema": {"name": …, "schema": …}}'
 
 
 def chat_thinking(request: ChatRequest) -> Thinking:
@@ -52,6 +54,7 @@ def chat_thinking(request: ChatRequest) -> Thinking:
 def chat_prompt(request: ChatRequest, thinking: Thinking) -> PromptInput:
     """The prompt. Raises InvalidPrompt, InvalidRequest, InvalidSchema or Unsupported, naming the
     field; whether the model can do what is asked is the engine's to say."""
+    check_form(request.response_format, "response_format", member="json_schema", instead=_ASK)
     document = {name: getattr(request, name) for name in PROMPT_FIELDS}
     markers = markers_of(request.messages)
     document["messages"] = [without_marks(message) for message in request.messages]

@@ -47,7 +47,10 @@ class Notes:
         neutral = {name: value for name, value in extras.items() if name in _NEUTRAL}
         check_extras(neutral, refused=_NEUTRAL, prefix=f"{field.path}.")
         for name in (name for name in extras if name not in neutral):
-            self.warn(f"unknown field {name!r} of {of} was ignored", f"{field.path}.{name}")
+            param = f"{field.path}.{name}"
+            if self._strict:
+                raise InvalidRequest(f"unknown field {param!r}", param=param, hint="leave it out")
+            self.warn(f"unknown field {name!r} of {of} was ignored", param)
 
     def mark(self, field: Field, place: CacheMarker | None) -> None:
         """Take the ``cache_control`` of a block that ends at ``place``.

@@ -18,6 +18,10 @@ MIN_BUDGET: Final = 1024
 _EFFORTS: Final = {"low": "low", "medium": "medium", "high": None, "xhigh": "xhigh", "max": "xhigh"}
 """What templates call the wire's levels; high is the default, which asks for nothing."""
 
+_KINDS: Final = ("disabled", "adaptive", "enabled")
+_BESIDE: Final = {"budget_tokens": ("enabled",), "display": ("adaptive", "enabled")}
+"""What stands beside a type, and the types that it says something to."""
+
 _SEEN: Final = b"ninfer.seen\0"
 _HIDDEN: Final = b"ninfer.hidden\0"
 
@@ -40,6 +44,9 @@ def thinking_of(request: CountRequest, model: LoadSummary, notes: Notes) -> Thin
         return Thinking(on=False if "enable_thinking" in _variables(model) else None)
     notes.check_keys(field, ("type", "budget_tokens", "display"), "thinking")
     kind = field.child("type").need(str)
+    for name, kinds in _BESIDE.items():
+        if kind in _KINDS and kind not in kinds and field.value.get(name) is not None:
+            notes.warn(f"thinking.{name} has no effect with type {kind!r}", f"thinking.{name}")
     if kind == "disabled":
         return Thinking(on=False)
     shown = _shown(field.child("display"))

@@ -37,6 +37,8 @@ def function_choice(
         single.need(bool)
     kind = field.child("type").need(str)
     if kind in _CHOICES:
+        if field.value.get("name") is not None:
+            notes.warn(f"tool_choice.name has no effect with type {kind!r}", "tool_choice.name")
         return _CHOICES[kind], not single.value
     if kind != "tool":
         field.child("type").fail(f"is {kind!r}; it must be auto, any, tool or none")

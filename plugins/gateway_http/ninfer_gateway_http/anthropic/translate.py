@@ -128,13 +128,16 @@ def _output_config(
             )
         effort = effort_of(config.child("effort"), model, notes)
         if config.value.get("format") is not None:
+            if wanted.value is not None:
+                notes.warn(f"{wanted.path} has no effect beside output_config.format", wanted.path)
             wanted = config.child("format")
-    return effort, _response_format(wanted)
+    return effort, _response_format(wanted, notes)
 
 
-def _response_format(field: Field) -> dict[str, Any] | None:
+def _response_format(field: Field, notes: Notes) -> dict[str, Any] | None:
     if field.value is None:
         return None
+    notes.check_keys(field, ("type", "schema"), field.path)
     if field.need(dict).get("type") != "json_schema":
         field.child("type").fail(f"is {field.value.get('type')!r}; it must be 'json_schema'")
     return {"type": "json_schema", "json_schema": {"schema": field.child("schema").value}}

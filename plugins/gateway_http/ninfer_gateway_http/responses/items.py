@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from ninfer_core.contract.errors import Unsupported
 from ninfer_core.inputs.fields import Field
+from ninfer_gateway_http.nested import Shape, members
+from ninfer_gateway_http.responses.schema import refuse_unknown
 
 Item = dict[str, Any]
 Lookup = Callable[[str], Item | None]
@@ -21,6 +23,15 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "function_call": "fc",
     "function_call_output": "fco",
+}
+# With what answers carry, which comes back: annotations, log-probabilities, what a client parsed.
+_TEXT: Final = members("type text annotations logprobs parsed refusal prompt_cache_breakpoint")
+_THOUGHT: Final = members("type text")
+_SHAPES: Final[Mapping[str, Shape]] = {
+    "message": members("type id status role phase", content=_TEXT),
+    "reasoning": members("type id status encrypted_content", summary=_THOUGHT, content=_THOUGHT),
+    "function_call": members("type id status call_id name arguments parsed_arguments"),
+    "function_call_output": members("type id status call_id name", output=_TEXT),
 }
 _UNSERVED_PARTS: Final = ("input_image", "input_video", "input_file", "input_audio")
 _UNSERVED_ITEMS: Final = frozenset(
@@ -68,10 +79,13 @@ def _item(field: Field, lookup: Lookup) -> Item:
     parse = _PARSERS.get(kind)
     if parse is None:
         field.child("type").fail(f"is {kind!r:.80}; it must be one of {', '.join(_PARSERS)}")
-    return parse(field)
+    item = parse(field)
+    refuse_unknown(given, _SHAPES[kind], field.path)
+    return item
 
 
 def _referred(field: Field, lookup: Lookup) -> Item:
+    refuse_unknown(field.value, members("type id"), field.path)
     name = field.child("id").need(str)
     item = lookup(name)
     if item is None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 from ninfer_gateway_http.bodies import Items, at_most
+from ninfer_gateway_http.nested import Shape, unknown_members
 
 _BODY = ConfigDict(extra="allow", strict=True, frozen=True)
 LOGPROBS: Final = "message.output_text.logprobs"
@@ -182,7 +183,14 @@ def check_fields(request: PromptFields) -> tuple[str, ...]:
         _check_labels(request)
         if request.stream_options and not request.stream:
             warnings.append("stream_options has no effect without stream")
+        if request.thinking_budget is not None and _off(request):
+            warnings.append("thinking_budget has no effect without thinking")
     return tuple(warnings)
+
+
+def _off(request: PromptFields) -> bool:
+    effort = request.reasoning.effort if request.reasoning else None
+    return effort == "none" or (request.chat_template_kwargs or {}).get("enable_thinking") is False
 
 
 def _all(request: PromptFields) -> Iterator[tuple[str, Any]]:
@@ -208,6 +216,12 @@ def _extras(model: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
                 hint=f"use {instead}" if instead else "leave it out",
             )
         yield field, value
+
+
+def refuse_unknown(value: Any, shape: Shape, path: str) -> None:
+    """Raises UnknownParameter for the first member, at any depth, that ``shape`` lacks."""
+    for place in unknown_members(value, shape, path):
+        raise UnknownParameter(f"unknown parameter: {place!r}", param=place, hint="leave it out")
 
 
 def _need_one_of(field: str, value: Any, allowed: tuple[Any, ...]) -> None:

@@ -17,9 +17,11 @@ from ninfer_core.contract.requests import (
 )
 from ninfer_core.inputs import parse_prompt
 from ninfer_core.inputs.fields import Field
+from ninfer_gateway_http.extras import NeutralValues, check_extras
+from ninfer_gateway_http.nested import check_form, choice_shape, members
 from ninfer_gateway_http.responses.items import Item
 from ninfer_gateway_http.responses.messages import to_messages
-from ninfer_gateway_http.responses.schema import PromptFields, ResponsesRequest
+from ninfer_gateway_http.responses.schema import PromptFields, ResponsesRequest, refuse_unknown
 from ninfer_gateway_http.sampling import (
     alternatives,
     sampling_params,
@@ -37,6 +39,16 @@ _SAMPLING: Final = (
     "seed",
 )
 
+_TOOL: Final = members("type name description parameters strict")
+_UNSERVED: Final[NeutralValues] = {
+    "allowed_callers": (["direct"],),
+    "async": (False,),
+    "defer_loading": (False,),
+    "output_schema": (),
+}
+_SCHEMA_FORMAT: Final = members("type name description schema strict")
+_ASK: Final = '{"type": "json_schema", "name": …, "schema": …}'
+
 
 def to_prompt(
     request: PromptFields,
@@ -49,6 +61,8 @@ def to_prompt(
     Raises InvalidPrompt, InvalidRequest, InvalidSchema or Unsupported with the contract's names of
     the fields; :func:`renamed` gives them the names of the Responses API.
     """
+    if isinstance(request.tool_choice, dict) and request.tool_choice.get("type") == "function":
+        refuse_unknown(request.tool_choice, choice_shape(request.tool_choice), "tool_choice")
     messages = to_messages(history, items)
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
@@ -132,6 +146,9 @@ def _tool(field: Field) -> dict[str, Any]:
         field.child("function").fail(
             "is the shape of chat completions", "name, description and parameters stand in the tool"
         )
+    refused = {name: given[name] for name in _UNSERVED if name in given}
+    check_extras(refused, refused=_UNSERVED, prefix=f"{field.path}.")
+    refuse_unknown({k: v for k, v in given.items() if k not in refused}, _TOOL, field.path)
     known = ("name", "description", "parameters", "strict")
     function = {key: given[key] for key in known if given.get(key) is not None}
     return {"type": "function", "function": function}
@@ -139,7 +156,10 @@ def _tool(field: Field) -> dict[str, Any]:
 
 def _format(request: PromptFields) -> dict[str, Any] | None:
     wanted = request.text.format if request.text else None
-    if wanted is None or wanted.get("type") != "json_schema":
+    check_form(wanted, "text.format", member="schema", instead=_ASK)
+    by_schema = wanted is not None and wanted.get("type") == "json_schema"
+    refuse_unknown(wanted, _SCHEMA_FORMAT if by_schema else members("type"), "text.format")
+    if wanted is None or not by_schema:
         return wanted
     fields = {key: value for key, value in wanted.items() if key != "type"}
     return {"type": "json_schema", "json_schema": fields}
