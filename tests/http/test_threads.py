@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from ninfer_core.contract.errors import Overloaded
+from ninfer_core.contract.errors import InvalidRequest, Overloaded
 from ninfer_core.contract.requests import PromptInput, ResponseFormat, ToolChoice
 from ninfer_core.testing.scripted_engine import ScriptedEngine, echo
 from ninfer_gateway_http.threads import LONG_CHARS, forms_line, is_long, may_compile
@@ -124,3 +126,45 @@ def test_a_form_is_what_may_have_to_be_compiled(prompt, expected):
 )
 def test_a_long_prompt_is_one_that_has_yet_to_be_read(prompt, expected):
     assert is_long(prompt) is expected
+
+
+def test_nobody_hears_of_work_that_fails_after_its_request_has_gone():
+    """Else the loop logs it, and the texts of the request in it, when the future is collected."""
+    heard = []
+
+    async def ask() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: heard.append(said))
+        forms, running, go = forms_line(threads=1), threading.Event(), threading.Event()
+
+        def fail() -> None:
+            running.set()
+            assert go.wait(20)
+            raise ValueError("secret")
+
+        task = asyncio.ensure_future(forms.run(fail))
+        assert await asyncio.to_thread(running.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        go.set()
+        await forms.run(bool)
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    gc.collect()
+    assert heard == []
+
+
+def test_a_form_that_is_refused_for_each_of_several_choices_leaves_no_traceback(serve, caplog):
+    def script(prompt, options):
+        time.sleep(0.05 * options.sampling.seed)  # the first is refused while the others run
+        raise InvalidRequest("secret", param="structured_outputs")
+
+    server = serve(script)
+    assert server.chat(tools=[TOOL], n=3, seed=0).status == 400
+    time.sleep(0.2)
+    gc.collect()
+    assert server.chat(tools=[TOOL], n=1, seed=0).status == 400
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
