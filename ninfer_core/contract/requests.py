@@ -52,6 +52,14 @@ class CacheRequest:
     salt: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("session_key", "salt"):
+            given = getattr(self, name)
+            if given and not given.isascii() and any("\ud800" <= c <= "\udfff" for c in given):
+                raise InvalidRequest(
+                    f"{name} holds half of a surrogate pair, which is no text",
+                    param=name,
+                    hint="give whole characters",
+                )
         if self.session_key and len(self.session_key.encode()) > MAX_SESSION_KEY_BYTES:
             raise InvalidRequest(
                 f"session_key is longer than {MAX_SESSION_KEY_BYTES} bytes",

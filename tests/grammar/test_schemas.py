@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+from decimal import Decimal
 
 import jsonschema
 import numpy as np
@@ -149,6 +151,22 @@ def test_keyword_by_keyword(accepts, schema, valid, invalid):
         assert not accepts(part(schema), text), text
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.3), (0, 1), (-2.5, 0.25), (5, 8.5), (-1, 0)])
+def test_a_number_that_a_reader_rounds_to_an_open_bound_lies_outside(accepts, low, high):
+    schema = part({"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": high})
+    seen = set()
+    for bound, inward in ((low, high), (high, low)):
+        within = math.nextafter(bound, inward)
+        assert accepts(schema, f"{Decimal(repr(within)):f}") or bound == 0
+        for digits in (15, 16, 17):
+            for step in range(-9, 10):
+                text = f"{Decimal(repr(bound)) + step * Decimal(10) ** -digits:f}"
+                if accepts(schema, text):
+                    seen.add(text)
+                    assert low < float(text) < high, text
+    assert len(seen) > 8
+
+
 def test_a_strict_object_has_no_members_that_it_does_not_list(accepts):
     assert accepts(part(POINT, closed=True), '{"x":1}')
     assert not accepts(part(POINT, closed=True), '{"x":1,"z":2}')
@@ -178,6 +196,14 @@ REFUSED = [
     ({"allOf": [{"type": "strange"}]}, "/allOf/0/type", "invalid"),
     ({"properties": []}, "/properties", "invalid"),
     ({"minLength": -1}, "/minLength", "invalid"),
+    ({"const": {"a": [math.nan]}}, "/const/a/0", "invalid"),
+    ({"enum": [1, -math.inf]}, "/enum/1", "invalid"),
+    ({"maximum": math.inf}, "/maximum", "invalid"),
+    (
+        {"exclusiveMinimum": 0.1, "exclusiveMaximum": 0.10000000000000002, "type": "number"},
+        "",
+        "unsatisfiable",
+    ),
     ({"unknown": 1}, "/unknown", "unsupported"),
     ({"type": "string", "minLength": 3, "maxLength": 2}, "", "unsatisfiable"),
     ({"required": ["a"], "properties": {"a": False}, "type": "object"}, "", "unsatisfiable"),

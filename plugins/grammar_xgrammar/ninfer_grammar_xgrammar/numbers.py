@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 
 from ninfer_grammar_xgrammar import charset
 from ninfer_grammar_xgrammar.nodes import (
@@ -51,7 +52,13 @@ def any_fractional() -> Node:
 
 
 def bounded(low: Bound | None, high: Bound | None, kind: str) -> Node:
-    """``kind``: any | int | frac (not whole). The empty language if nothing lies between."""
+    """``kind``: any | int | frac (not whole). The empty language if nothing lies between.
+
+    A reader rounds a text with a point to binary64: what lies outside as a number stays outside.
+    """
+    if kind != "int":
+        low = None if low is None else _apart(low, math.inf)
+        high = None if high is None else _apart(high, -math.inf)
     if low is not None and high is not None and low.value > high.value:
         return NEVER
     branches: list[Node] = []
@@ -68,6 +75,21 @@ def bounded(low: Bound | None, high: Bound | None, kind: str) -> Node:
             near = _tighter(near, low, lower=True)
         branches.append(_positive(near, high, kind))
     return alt(*branches)
+
+
+def _apart(bound: Bound, towards: float) -> Bound:
+    """An open bound at the next number of binary64, where texts nearer by would round to the bound
+    itself."""
+    if not bound.open:
+        return bound
+    value = float(bound.value)
+    with localcontext(prec=3 * MAX_DIGITS):
+        digit = Decimal(1).scaleb(-FRACTION_DIGITS)
+        nearest = bound.value.quantize(digit, ROUND_FLOOR if towards > 0 else ROUND_CEILING)
+        nearest += digit if towards > 0 else -digit
+    if float(nearest) != value:
+        return bound
+    return Bound(Decimal(repr(math.nextafter(value, towards))), False)
 
 
 def _tighter(a: Bound, b: Bound, *, lower: bool) -> Bound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
@@ -92,6 +93,8 @@ class Document:
         chars = 0
         for count, (pointer, value, depth) in enumerate(_walk(self.root)):
             chars += len(value) if isinstance(value, str) else 0
+            if isinstance(value, float) and not math.isfinite(value):
+                self.fail("invalid", pointer, "is a number that JSON or binary64 does not have")
             if depth > MAX_DEPTH:
                 self.fail("unsupported", pointer, f"is nested deeper than {MAX_DEPTH} levels")
             if count > MAX_NODES or chars > MAX_CHARS:
