@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import json.scanner
 import re
+import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
@@ -69,6 +70,22 @@ def at_most(count: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+class BodyProblem(HTTPException):
+    """What is wrong with a body before it is a value; ``param`` is the field, if it is known."""
+
+    def __init__(self, status: int, detail: str, param: str | None = None) -> None:
+        super().__init__(status, detail)
+        self.param = param
+
+
+def _too_long(body: bytes) -> BodyProblem:
+    """Python reads no whole number of more digits than its limit."""
+    most = sys.get_int_max_str_digits()
+    found = re.search(rb'"([^"\\]{1,64})"\s{0,64}:\s{0,64}-?\d{%d}' % (most + 1), body)
+    param = found[1].decode(errors="replace") if found else None
+    return BodyProblem(400, f"{param or 'the body'} has a number of more than {most} digits", param)
+
+
 class BodyRoute(APIRoute):
     """A route whose bodies are read by :func:`read_json`."""
 
@@ -84,7 +101,16 @@ class BodyRoute(APIRoute):
 class _Request(Request):
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            self._json = await self._read()
+            coding = self.headers.get("content-encoding", "identity").strip().lower()
+            if coding not in ("", "identity"):
+                said = f"content-encoding is {coding!r:.80}; send the body as it is, without one"
+                raise BodyProblem(415, said)
+            try:
+                self._json = await self._read()
+            except ValueError as error:
+                if type(error) is ValueError:  # the decoder's own are of further types
+                    raise _too_long(await self.body()) from None
+                raise
         return self._json
 
     async def _read(self) -> Any:

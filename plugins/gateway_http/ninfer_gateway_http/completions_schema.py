@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
+
 from ninfer_core.contract.errors import InvalidRequest, Unsupported
 from ninfer_gateway_http.bodies import Items
 from ninfer_gateway_http.extras import NeutralValues
 from ninfer_gateway_http.schema import COMMON_NEUTRAL, GenerationFields, check_fields
 from ninfer_gateway_http.wire_types import at_least, between
+
+_WANTED: Final = "it must be a text, a list of texts, of token ids, or of lists of token ids"
+
+
+def _in_one_word(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """One error in place of one for each type that ``value`` is not of."""
+    try:
+        return read(value)
+    except ValidationError:
+        raise PydanticCustomError("prompt", _WANTED) from None
+
 
 Prompt = str | Items[str] | Items[int] | Items[Items[int]]
 DEFAULT_MAX_TOKENS: Final = 16
@@ -21,7 +35,7 @@ class CompletionRequest(GenerationFields):
     ``prompt`` is a text, a list of texts, the token ids of one prompt, or a list of such lists.
     """
 
-    prompt: Prompt
+    prompt: Annotated[Prompt, WrapValidator(_in_one_word)]
     echo: bool | None = None
     logprobs: Annotated[int | None, between(0, 20)] = None
     best_of: Annotated[int | None, at_least(1)] = None

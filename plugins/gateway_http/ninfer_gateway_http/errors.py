@@ -97,11 +97,19 @@ def spelled(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
+        for name in names:
+            # Another field's refusal may name it, too; what has no "_" is mostly just a word.
+            if "_" in name and name != error.param:
+                error.message = _renamed(error.message, name, names[name])
         own = names.get(error.param or "")
         if own is not None and error.param is not None:
-            error.message = re.sub(rf"\b{re.escape(error.param)}\b", own, error.message)
+            error.message = _renamed(error.message, error.param, own)
             error.param = own
         raise
+
+
+def _renamed(text: str, name: str, own: str) -> str:
+    return re.sub(rf"\b{re.escape(name)}\b", own, text)
 
 
 def on_the_wire(text: str) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from ninfer_core.errors import NinferError
 from ninfer_gateway_http.anthropic.errors import in_dialect
+from ninfer_gateway_http.bodies import BodyProblem
 from ninfer_gateway_http.bridge import ClientGone
 from ninfer_gateway_http.errors import ErrorReply, error_reply
 from ninfer_gateway_http.middleware import ASKED_METHOD
@@ -22,6 +23,7 @@ _CODES: Final = {
     405: "method_not_allowed",
     408: "request_not_received",
     413: "request_too_large",
+    415: "unsupported_media_type",
     429: "server_overloaded",
 }
 
@@ -50,11 +52,14 @@ async def _client_gone(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
-    message = _UNREADABLE if error.status_code == 400 else str(error.detail)
+    known = isinstance(error, BodyProblem)
+    message = str(error.detail) if known or error.status_code != 400 else _UNREADABLE
     if error.status_code in (404, 405):
         method = request.scope.get(ASKED_METHOD, request.method)
         message = f"{message}: {method} {request.scope['path'][:200]}"
-    reply = _send(ErrorReply(status=error.status_code, message=message, code=code), request)
+    param = error.param if isinstance(error, BodyProblem) else None
+    failed = ErrorReply(status=error.status_code, message=message, code=code, param=param)
+    reply = _send(failed, request)
     reply.headers.update(error.headers or {})  # a 405 names the methods that are allowed
     return reply
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ninfer_core.contract.engine import LoadSummary
 from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.sampling import MAX_LOGPROBS, SamplingParams
+from ninfer_gateway_http.texts import refuse_halves
 
 MAX_STOP_STRINGS: Final = 16
 SEEDS: Final = 1 << 64
@@ -66,12 +67,15 @@ def token_ids(ids: Sequence[int], model: LoadSummary, param: str) -> tuple[int, 
 
 
 def stop_strings(stop: str | Sequence[str] | None, param: str = "stop") -> tuple[str, ...]:
-    """One text, several or none. Raises InvalidRequest for too many of them."""
+    """One text, several or none. Raises InvalidRequest for too many of them, or one
+    that no answer can hold."""
     strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(strings) > MAX_STOP_STRINGS:
         raise InvalidRequest(
             f"{param} has {len(strings)} strings; at most {MAX_STOP_STRINGS}", param=param
         )
+    for index, text in enumerate(strings):
+        refuse_halves(text, param if isinstance(stop, str) else f"{param}[{index}]")
     return strings
 
 

@@ -10,6 +10,7 @@ from ninfer_core.contract.errors import InvalidRequest
 from ninfer_core.contract.requests import PromptInput, ResponseFormat
 from ninfer_core.inputs.fields import Field
 from ninfer_core.inputs.schemas import check_schema
+from ninfer_gateway_http.texts import refuse_halves
 
 FIELD: Final = "structured_outputs"
 _KINDS: Final[Mapping[str, tuple[Any, type]]] = {
@@ -55,5 +56,6 @@ def _format(given: Mapping[str, Any]) -> ResponseFormat:
         check_schema(value, field.path)
     if name == "choice":
         for text in field.children():
-            text.need(str)
+            refuse_halves(text.need(str), text.path)
+    refuse_halves(value, field.path)
     return ResponseFormat(kind=kind, value=None if name == "json_object" else value)

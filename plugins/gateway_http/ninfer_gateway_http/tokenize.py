@@ -22,6 +22,7 @@ from ninfer_gateway_http.nested import check_nested
 from ninfer_gateway_http.sampling import token_ids
 from ninfer_gateway_http.schema import BODY
 from ninfer_gateway_http.streams import warning_header
+from ninfer_gateway_http.texts import check_continued
 from ninfer_gateway_http.thinking import thinking_of
 from ninfer_gateway_http.wire_types import Ids, Message, Tool
 
@@ -122,10 +123,11 @@ def _conversation(body: TokenizeRequest) -> PromptInput:
     thinking = thinking_of(
         enable_thinking=body.enable_thinking, template_kwargs=body.chat_template_kwargs
     )
-    return parse_prompt(
+    prompt = parse_prompt(
         {"messages": body.messages, "tools": body.tools},
         chat=thinking.chat(continue_final=bool(body.continue_final_message)),
     )
+    return check_continued(prompt)
 
 
 def _strings(ids: Sequence[int], gateway: Gateway) -> list[str]:

@@ -30,6 +30,7 @@ from ninfer_gateway_http.sampling import (
 )
 from ninfer_gateway_http.schema import ChatRequest, GenerationFields
 from ninfer_gateway_http.structured import with_structure
+from ninfer_gateway_http.texts import check_continued, refuse_halves
 from ninfer_gateway_http.thinking import Thinking, thinking_of
 
 MAX_CHOICES: Final = 128
@@ -63,7 +64,10 @@ def chat_prompt(request: ChatRequest, thinking: Thinking) -> PromptInput:
         chat=thinking.chat(continue_final=bool(request.continue_final_message)),
         cache=cache_of(request, markers),
     )
-    return with_structure(prompt, request.structured_outputs)
+    for index, tool in enumerate(request.tools or ()):
+        refuse_halves(tool, f"tools[{index}]")
+    refuse_halves(request.response_format, "response_format")
+    return with_structure(check_continued(prompt), request.structured_outputs)
 
 
 def cache_of(request: GenerationFields, markers: tuple[CacheMarker, ...] = ()) -> CacheRequest:

@@ -66,6 +66,8 @@ class Conversation:
         content = field.child("content")
         if not isinstance(content.value, str | list):
             content.need(list, "text or a list of blocks")
+        if content.value == [] and role != "assistant":
+            content.fail("is empty; give at least one block")
         if role == "system":
             self._system(content)
             return

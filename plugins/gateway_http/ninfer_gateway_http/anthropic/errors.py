@@ -33,6 +33,7 @@ _SPELLINGS: Final = (
     (re.compile(r"\bchat\.thinking\b"), "thinking"),
     (re.compile(r"\bchat\.effort\b"), "output_config.effort"),
     (re.compile(r"\bchat\.continue_final\b"), "a final assistant message"),
+    (re.compile(r"^stop$|\bstop(?= cannot be combined)"), "stop_sequences"),
     (re.compile(r"\bmax_new_tokens\b"), "max_tokens"),
     (re.compile(r"\bthinking_budget\b"), "thinking.budget_tokens"),
     (re.compile(r"(tools\[\d+\])\.function\.parameters\b"), r"\1.input_schema"),

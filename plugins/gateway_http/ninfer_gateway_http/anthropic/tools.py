@@ -8,6 +8,7 @@ from ninfer_core.contract.errors import InvalidRequest, Unsupported
 from ninfer_core.inputs.fields import Field
 from ninfer_gateway_http.anthropic.reading import Notes
 from ninfer_gateway_http.extras import NeutralValues, check_extras
+from ninfer_gateway_http.texts import refuse_halves
 
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _KNOWN: Final = frozenset(
@@ -59,6 +60,7 @@ def _function(field: Field, notes: Notes) -> dict[str, Any]:
     asked = {name: given[name] for name in _REFUSED if name in given}
     check_extras(asked, refused=_REFUSED, prefix=f"{field.path}.")
     field.child("input_schema").need(dict)
+    refuse_halves(given, field.path)
     notes.mark(field, None)
     function = {
         "name": given.get("name"),

@@ -22,6 +22,7 @@ from ninfer_gateway_http.anthropic.schema import CountRequest, MessagesRequest, 
 from ninfer_gateway_http.anthropic.thinking import Thinking, effort_of, thinking_of
 from ninfer_gateway_http.anthropic.tools import function_choice, function_tools
 from ninfer_gateway_http.sampling import sampling_params, stop_strings
+from ninfer_gateway_http.texts import refuse_halves
 
 _KEPT_THOUGHTS: Final = "clear_thinking_20251015"
 
@@ -140,6 +141,7 @@ def _response_format(field: Field, notes: Notes) -> dict[str, Any] | None:
     notes.check_keys(field, ("type", "schema"), field.path)
     if field.need(dict).get("type") != "json_schema":
         field.child("type").fail(f"is {field.value.get('type')!r}; it must be 'json_schema'")
+    refuse_halves(field.value, field.path)
     return {"type": "json_schema", "json_schema": {"schema": field.child("schema").value}}
 
 
