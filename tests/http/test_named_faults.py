@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.contract.errors import InvalidRequest, InvalidSchema
 from ninfer_gateway_http.settings import ServerSettings
 
 USER = {"role": "user", "content": "hi"}
@@ -145,3 +145,30 @@ def test_a_strict_server_says_what_would_be_clamped(serve):
         reply = post(server, path, max_tokens=1000)
         assert (reply.status, param_of(reply)) == (400, name)
         assert "would be clamped" in reply.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "tools", "param"),
+    [
+        (CHAT, [tool("f", "a"), tool("g", "a")], "tools[1].function.parameters"),
+        (RESPONSES, [{"type": "function"}, {"type": "function"}], "tools[1].parameters"),
+        (MESSAGES, [{"input_schema": {}}, {"input_schema": {}}], "tools[1].input_schema"),
+    ],
+)
+@pytest.mark.parametrize("both", [False, True])
+def test_a_tool_that_nothing_satisfies_is_named(server, path, tools, param, both):
+    """The engine knows the form of an answer as one, wherever it comes from."""
+
+    def script(prompt, options):
+        param = "response_format"
+        raise InvalidSchema(f"{param} allows no text at all", param=param, pointer="")
+
+    def strictly(one, name):
+        said = {"name": name, "strict": both or name == "g"}
+        return {**one, "function": one["function"] | said} if path == CHAT else one | said
+
+    named = [strictly(one, name) for one, name in zip(tools, "fg", strict=True)]
+    server.engine.script = script
+    reply = post(server, path, tools=named)
+    assert (reply.status, param_of(reply)) == (400, "tools" if both else param)
+    assert reply.error["message"] == f"{'tools' if both else param} allows no text at all"

@@ -17,7 +17,7 @@ from ninfer_gateway_http.nested import check_nested
 from ninfer_gateway_http.openai_stream import reply
 from ninfer_gateway_http.replies import ChatWriter
 from ninfer_gateway_http.schema import ChatRequest, check_chat, check_effects
-from ninfer_gateway_http.structured import FIELD
+from ninfer_gateway_http.structured import form_names
 from ninfer_gateway_http.thinking import Thinking
 from ninfer_gateway_http.translate import chat_options, chat_prompt, chat_thinking, parts_of
 
@@ -37,7 +37,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     )
     said = (*warnings, *nested)
     prompt: PromptInput | PreparedPrompt = asked
-    with spelled({"response_format": FIELD} if body.structured_outputs else {}):
+    with spelled(form_names(asked, body.structured_outputs)):
         ids: list[int] | None = None
         if body.return_token_ids:
             prompt = await gateway.prepare(asked, request.receive)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ninfer_core.contract.errors import InvalidRequest
+from ninfer_core.contract.frontend import PreparedPrompt
 from ninfer_core.contract.requests import PromptInput, ResponseFormat
 from ninfer_core.inputs.fields import Field
 from ninfer_core.inputs.schemas import check_schema
 from ninfer_gateway_http.texts import refuse_halves
 
 FIELD: Final = "structured_outputs"
+_ENGINES: Final = "response_format"
 _KINDS: Final[Mapping[str, tuple[Any, type]]] = {
     "json": ("json_schema", dict),
     "json_object": ("json_object", bool),
@@ -20,6 +22,20 @@ _KINDS: Final[Mapping[str, tuple[Any, type]]] = {
     "choice": ("choice", list),
     "grammar": ("grammar", str),
 }
+
+
+def form_names(
+    prompt: PromptInput | PreparedPrompt, wanted: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """What a request that asks for no ``response_format`` calls the form of its answer, for
+    :func:`ninfer_gateway_http.errors.spelled`: its ``structured_outputs``, or strict tools."""
+    if asks(wanted or {}):
+        return {_ENGINES: FIELD}
+    asked = prompt if isinstance(prompt, PromptInput) else prompt.request
+    if asked.response_format.kind != "text" or not asked.tools:
+        return {}
+    strict = [i for i, tool in enumerate(asked.tools) if tool["function"].get("strict")]
+    return {_ENGINES: f"tools[{strict[0]}].function.parameters" if len(strict) == 1 else "tools"}
 
 
 def asks(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Conversation:
         self.messages: list[JsonDict] = []
         self._notes = notes
         self._calls = OpenCalls()
+        self._empty: Field | None = None
         if request.system is not None:
             self._system(Field(request.system, "system"))
         root = Field(request.messages, "messages")
@@ -47,6 +48,8 @@ class Conversation:
         for field in root.children():
             self._message(field)
         self._calls.end()
+        if self._empty is not None:
+            self._empty.fail("is empty; give at least one block")
         self.prefilled = request.messages[-1]["role"] == "assistant"
         if self.prefilled:
             self._check_prefill(root.children()[-1])
@@ -67,7 +70,7 @@ class Conversation:
         if not isinstance(content.value, str | list):
             content.need(list, "text or a list of blocks")
         if content.value == [] and role != "assistant":
-            content.fail("is empty; give at least one block")
+            self._empty = self._empty or content
         if role == "system":
             self._system(content)
             return

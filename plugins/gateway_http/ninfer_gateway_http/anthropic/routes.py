@@ -22,6 +22,7 @@ from ninfer_gateway_http.anthropic.translate import Asked, to_options, understan
 from ninfer_gateway_http.bodies import BodyRoute, apart
 from ninfer_gateway_http.bridge import Exchange
 from ninfer_gateway_http.errors import ErrorReply
+from ninfer_gateway_http.errors import spelled as form_spelled
 from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.sse import EventStream, batched
@@ -33,6 +34,7 @@ from ninfer_gateway_http.streams import (
     warning_header,
     with_silences,
 )
+from ninfer_gateway_http.structured import form_names
 
 router = APIRouter(route_class=BodyRoute)
 
@@ -46,10 +48,11 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
         options = to_options(body, asked, gateway.model)
         async with AsyncExitStack() as owner:
             # Status and headers wait for admission, so that a refusal still has its own status.
-            exchange = await owner.enter_async_context(
-                gateway.exchange(asked.prompt, options, request.receive)
-            )
-            start = await started(exchange)
+            with form_spelled(form_names(asked.prompt)):
+                exchange = await owner.enter_async_context(
+                    gateway.exchange(asked.prompt, options, request.receive)
+                )
+                start = await started(exchange)
             notes = tuple(map(spelled, start.notes))
             if gateway.settings.strict:
                 refuse_clamped(notes)
@@ -67,7 +70,8 @@ async def count_tokens(body: CountRequest, request: Request) -> JSONResponse:
     gateway: Gateway = request.app.state.gateway
     with own_names():
         asked = await _understood(body, request)
-        count = await gateway.count_tokens(asked.prompt, request.receive)
+        with form_spelled(form_names(asked.prompt)):
+            count = await gateway.count_tokens(asked.prompt, request.receive)
     return JSONResponse({"input_tokens": count}, headers=warning_header(asked.warnings))
 
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from ninfer_core.contract.errors import InvalidRequest, RequestError, Unsupported
 from ninfer_gateway_http import sse
 from ninfer_gateway_http.bodies import BodyRoute
-from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire
+from ninfer_gateway_http.errors import ErrorReply, error_reply, on_the_wire, spelled
 from ninfer_gateway_http.extras import refuse_clamped
 from ninfer_gateway_http.gateway import Gateway
 from ninfer_gateway_http.responses.background import Background, nobody_leaves
@@ -40,6 +40,7 @@ from ninfer_gateway_http.responses.store import Entry, ResponseStore
 from ninfer_gateway_http.responses.translate import renamed, to_options
 from ninfer_gateway_http.responses.understand import ResponseNotFound, entry_of, understood
 from ninfer_gateway_http.streams import started, warning_header
+from ninfer_gateway_http.structured import form_names
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -81,7 +82,10 @@ async def create_response(body: ResponsesRequest, request: Request) -> Response:
     asked = await understood(body, request, kept.store, writer.id)
     receive = nobody_leaves if _in_background(body) else request.receive
     async with AsyncExitStack() as owner:
-        exchange = await owner.enter_async_context(gateway.exchange(asked.prompt, options, receive))
+        with spelled(form_names(asked.prompt)):
+            exchange = await owner.enter_async_context(
+                gateway.exchange(asked.prompt, options, receive)
+            )
         rows = partial(logprob_rows, token_bytes=gateway.engine.token_bytes)
         output = Output(
             rows if body.wants_logprobs else None, pack=ENCRYPTED in (body.include or ())
@@ -106,7 +110,8 @@ async def count_input_tokens(body: PromptFields, request: Request) -> Response:
     """How many tokens the prompt of such a request has."""
     gateway: Gateway = request.app.state.gateway
     asked = await understood(body, request, _kept(request).store, None)
-    count = await gateway.count_tokens(asked.prompt, request.receive)
+    with spelled(form_names(asked.prompt)):
+        count = await gateway.count_tokens(asked.prompt, request.receive)
     counted = {"object": "response.input_tokens", "input_tokens": count}
     return JSONResponse(counted, headers=warning_header(asked.warnings))
 
