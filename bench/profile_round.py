@@ -92,7 +92,7 @@ def verifying(drafts: int, rows: int, rounds: int) -> Iterator[list[dict[str, An
         yield events
 
 
-def traced(run: Callable[[], None]) -> list[dict[str, Any]]:
+def traced(run: Callable[[], object]) -> list[dict[str, Any]]:
     """Kernels and copies of the device while ``run`` does, in their order."""
     from torch.profiler import ProfilerActivity, profile
 

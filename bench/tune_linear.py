@@ -144,7 +144,9 @@ def together(entry: Timed) -> float:
 def varied(kind: str, found: list[Timed]) -> list[Tile]:
     """The fastest with other ways to begin before its inputs are there, and with fewer
     registers."""
-    ways = [(0, True), (4, True), (0, False), (4, False)]
+    ways = [(0, 1), (4, 1), (0, 0), (4, 0)]
+    if kind != "q4" and found[0].tile.split == 1:
+        ways += [(0, 2), (0, 4), (0, 8)]
     tried = []
     for _, tile in found[:1]:
         others = [replace(tile, ahead=ahead, early=early) for ahead, early in ways]
@@ -168,7 +170,7 @@ def settle(case: Case, copies: list[WeightMatrix], found: list[Timed]) -> Tile |
 
 def described(tile: Tile) -> str:
     shape = (tile.block_r, tile.block_k, tile.groups, tile.split, tile.warps, tile.stages,
-             tile.ahead, "early" if tile.early else "late", tile.registers)  # fmt: skip
+             tile.ahead, f"early {tile.early}", tile.registers)  # fmt: skip
     return str(shape)
 
 

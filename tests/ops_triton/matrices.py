@@ -14,10 +14,11 @@ FORMATS = {"bf16": "bf16", "fp8": "fp8_e4m3fn_row_bf16", "q4": "q4_g64_fp16"}
 EPS = 1e-6
 TILES = {
     "one": Tile(32, 128, 1, 1, 2, 3),
-    "groups": Tile(16, 256, 4, 1, 4, 3, early=False),
+    "groups": Tile(16, 256, 4, 1, 4, 3, early=0),
     "parts": Tile(16, 128, 2, 4, 4, 3),
+    "broad": Tile(16, 64, 2, 1, 2, 3, early=4),
 }
-_PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3, early=False)}
+_PACKED = TILES | {"one": Tile(32, 64, 1, 1, 2, 3, early=0)}
 
 
 def cuts(kind: str) -> dict[str, Tile]:

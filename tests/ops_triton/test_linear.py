@@ -27,8 +27,8 @@ def kind(request):
 
 
 @pytest.fixture(
-    params=[("bf16", "one"), ("bf16", "groups"), ("bf16", "parts"), ("fp8", "parts"), ("q4", "one"),
-            ("q4", "parts")],
+    params=[("bf16", "one"), ("bf16", "groups"), ("bf16", "parts"), ("bf16", "broad"),
+            ("fp8", "parts"), ("fp8", "broad"), ("q4", "one"), ("q4", "parts")],
     ids="-".join,
 )  # fmt: skip
 def cut(request, monkeypatch):

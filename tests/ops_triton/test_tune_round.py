@@ -18,7 +18,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 def tune_round(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     yield __import__("tune_round")
-    for name in ("tune_round", "profile_round"):
+    for name in ("tune_round", "profile_round", "_round_variants"):
         sys.modules.pop(name, None)
 
 

@@ -129,6 +129,11 @@ def product(
     codes, scales = codes_and_scales(weight)
     parts = 1 if squares is None else squares.shape[1]
     after = following or Stream(x, x, x, x)
+    if kind == "q4" and tile.early > 1:
+        raise OpError(f"{tile} is no tile of four-bit weights: early is 0 or 1 there")
+    early = tile.first_steps(x.shape[1])
+    broad = early * tile.block_k
+    whole = kind != "q4" and 0 < x.shape[1] <= broad
     limits = {"maxnreg": tile.registers} if tile.registers and n <= FEW_ROWS else {}
     launch(
         product_kernel, grid,
@@ -142,8 +147,10 @@ def product(
         EPILOGUE=epilogue, BLOCK_R=cut.block_r, PART_R=min(tile.block_r, cut.block_r),
         BLOCK_K=tile.block_k, G=tile.groups // cut.share, N=n, SPLIT=split, SHARE=cut.share,
         STAGES=cut.stages, NEAR=cut.near,
-        AHEAD=tile.ahead if tile.dependent else 0,
-        EARLY=tile.early, RELEASE=tile.release, EVEN_K=x.shape[1] % tile.block_k == 0,
+        AHEAD=tile.ahead if tile.dependent and not whole else 0,
+        EARLY=early, WHOLE=whole, RELEASE=tile.release,
+        EVEN_K=x.shape[1] % tile.block_k == 0,
+        EVEN_EARLY=x.shape[1] >= broad and (early > 1 or x.shape[1] % tile.block_k == 0),
         ALONE=x.shape[0] == 1,
         PAIRS=out_rows % 2 == 0, **limits,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from ninfer_core.ops.errors import OpError
-from ninfer_ops_triton.launch import capability, cdiv, multiprocessors
+from ninfer_ops_triton.launch import capability, cdiv, multiprocessors, next_power_of_2
 
 BYTES = {"bf16": 2.0, "fp8": 1.0, "q4": 0.53125}
 """Of a weight, in each format; four bits and a scale of 16 for each group of 64."""
@@ -37,9 +37,11 @@ MOST_ROWS = 32
 class Tile:
     """A program takes ``block_r`` rows of the weight and one of ``split`` parts of its columns, in
     steps of ``block_k`` columns that form ``groups`` sums. While it waits for the kernel before it,
-    its first step's weights come into registers (``early``), and those of ``ahead`` more steps, 0
-    or a power of two, into the L2 cache. Up to eight activation rows the compiler gives a
-    thread at most ``registers``, where that is not None, so that more programs run side by side.
+    the weights of its first ``early`` steps come to it, and those of ``ahead`` more steps into the
+    L2 cache; both are 0 or a power of two. From two steps on ``early`` is another order of
+    products, with bits of its own; four-bit weights and split columns have one at most. Up to eight
+    activation rows the compiler gives a thread at most ``registers``, where that is not None, so
+    that more programs run side by side.
 
     ``release`` and ``dependent`` come by a rule (:func:`paced`), not from the table. Programs of
     the kernel after it may begin with these (``start``), when the sums of all of these are done
@@ -58,7 +60,7 @@ class Tile:
     warps: int
     stages: int
     ahead: int = 0
-    early: bool = True
+    early: int = 1
     registers: int | None = None
     release: str = "sums"
     dependent: bool = True
@@ -71,8 +73,15 @@ class Tile:
             raise OpError(f"{self} is no tile: it releases dependents at {', '.join(RELEASES)}")
         if not 1 <= self.split <= MOST_PARTS:
             raise OpError(f"{self} is no tile: columns are split into 1 to {MOST_PARTS} parts")
+        if self.early & (self.early - 1) or (self.early > 1 and self.split > 1):
+            raise OpError(f"{self} is no tile: early is a power of two, at most 1 of split columns")
         if self.groups == 1 and self.warps > 2:
             raise OpError(f"{self} is no tile: one group has at most 2 warps")
+
+    def first_steps(self, columns: int) -> int:
+        """``early``, or less where so many steps are more than all columns."""
+        most: int = next_power_of_2(cdiv(columns, self.block_k))
+        return min(self.early, most)
 
     def parts(self, columns: int) -> int:
         """``split``, or less where parts would be empty."""

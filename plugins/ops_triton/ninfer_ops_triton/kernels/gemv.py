@@ -24,12 +24,12 @@ from ninfer_ops_triton.kernels.steps import (
     activations,
     as_columns,
     as_rows,
-    chain_dot,
     folded,
     group_columns,
     kept,
     long,
     side_by_side,
+    steps_dot,
     zeros,
 )
 
@@ -71,9 +71,11 @@ def product_kernel(
     STAGES: tl.constexpr,
     NEAR: tl.constexpr,  # whether activations come by way of the L1 cache (not Q4)
     AHEAD: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr,  # steps whose weights do not wait for the kernel before; 0 or 1 (Q4)
+    WHOLE: tl.constexpr,  # whether these are all (not Q4)
     RELEASE: tl.constexpr,  # when dependents may begin: "start", "sums" or "end"
-    EVEN_K: tl.constexpr,
+    EVEN_K: tl.constexpr,  # whether steps end with the columns
+    EVEN_EARLY: tl.constexpr,  # whether the first steps lie within the columns
     ALONE: tl.constexpr,  # whether T is 1
     PAIRS: tl.constexpr,  # whether two rows of the up half lie as a pair (Q4)
     INTERPRET: tl.constexpr,
@@ -118,8 +120,8 @@ def product_kernel(
     else:
         acc, up, sums = _plain_products(
             x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, mate % SHARE,
-            FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, SHARE, STAGES, NEAR, EARLY, EVEN_K,
-            ALONE, INTERPRET, PDL,
+            FIRST, PARTS, GATED, BLOCK_R, BLOCK_K, G, N, SHARE, STAGES, NEAR, EARLY, WHOLE,
+            EVEN_K, EVEN_EARLY, ALONE, INTERPRET, PDL,
         )  # fmt: skip
     if RELEASE == "sums":
         release_dependents(PDL)
@@ -212,8 +214,9 @@ def _plain_products(
     x, codes, squares, read, out_rows, n, T, columns, parts, start, stop, share,
     FIRST: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr, G: tl.constexpr, N: tl.constexpr, SHARE: tl.constexpr,
-    STAGES: tl.constexpr, NEAR: tl.constexpr, EARLY: tl.constexpr, EVEN_K: tl.constexpr,
-    ALONE: tl.constexpr, INTERPRET: tl.constexpr, PDL: tl.constexpr,
+    STAGES: tl.constexpr, NEAR: tl.constexpr, EARLY: tl.constexpr, WHOLE: tl.constexpr,
+    EVEN_K: tl.constexpr, EVEN_EARLY: tl.constexpr, ALONE: tl.constexpr, INTERPRET: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Sums [BLOCK_R, N] of both halves over the columns from start to stop, of bf16 or fp8 weights,
     and the squares of a normed stream (FIRST). Of a step's G * SHARE groups the SHARE-th ones from
@@ -233,39 +236,64 @@ def _plain_products(
         x_rows += tl.multiple_of(T >> 30, 4)
     present = as_columns(n_read < T, G)
 
-    if EARLY:
-        # The first step's weights do not wait for the kernel before this one. They are used last,
+    # Groups of the first steps together are as many columns side by side.
+    BROAD: tl.constexpr = W * EARLY
+    HELD: tl.constexpr = EARLY == 1 or (EARLY > 1 and N <= 8)
+    begins = start + share * BROAD
+    if HELD:
+        # The first steps' weights do not wait for the kernel before this one. They are used last,
         # so that the loop's loads follow them at once.
-        first = _weights(w, start + k, columns, G, EVEN_K)
+        broad = begins + group_columns(G, BROAD, SHARE)
+        first = _weights(w, broad, columns, G, EVEN_EARLY)
         if GATED:
-            first_up = _weights(w_up, start + k, columns, G, EVEN_K)
+            first_up = _weights(w_up, broad, columns, G, EVEN_EARLY)
     await_inputs(PDL)
     sums = read_squares(squares, n, T, parts, PARTS, ALONE) if FIRST else n
-    if EARLY:
-        first_x = activations(x_rows, start + k, present, columns, G, EVEN_K, ONE)
+    if HELD:
+        first_x = activations(x_rows, broad, present, columns, G, EVEN_EARLY, ONE)
     acc = zeros(BLOCK_R, N, G)
     up = zeros(BLOCK_R, N, G)
-    for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
-        weights = _weights(w, at + k, columns, G, EVEN_K)
-        weights_up = weights
-        if GATED:
-            weights_up = _weights(w_up, at + k, columns, G, EVEN_K)
-        values = activations(x_rows, at + k, present, columns, G, EVEN_K, ONE)
-        acc, up = _plain_step(acc, up, weights, weights_up, values, GATED, INTERPRET)
-    if EARLY:
-        first = kept(first, INTERPRET)
-        first_up = kept(first_up, INTERPRET) if GATED else first
-        first_x = kept(first_x, INTERPRET)
-        acc, up = _plain_step(acc, up, first, first_up, first_x, GATED, INTERPRET)
+    if not WHOLE:
+        for at in tl.range(start + EARLY * BLOCK_K, stop, BLOCK_K, num_stages=STAGES):
+            weights = _weights(w, at + k, columns, G, EVEN_K)
+            weights_up = weights
+            if GATED:
+                weights_up = _weights(w_up, at + k, columns, G, EVEN_K)
+            values = activations(x_rows, at + k, present, columns, G, EVEN_K, ONE)
+            acc, up = _plain_step(acc, up, weights, weights_up, values, W, GATED, INTERPRET)
+    if HELD:
+        # More than a step's weights lie in shared memory before the wait, where products read them:
+        # to wait for them there costs nothing, since little else is to be loaded behind it.
+        if EARLY == 1:
+            first = kept(first, INTERPRET)
+            first_up = kept(first_up, INTERPRET) if GATED else first
+            first_x = kept(first_x, INTERPRET)
+        elif not GATED:
+            first_up = first
+        acc, up = _plain_step(acc, up, first, first_up, first_x, W, GATED, INTERPRET)
+    elif EARLY:
+        # The same products in the same order, with more activations than registers hold.
+        for early in tl.range(0, EARLY, num_stages=STAGES):
+            of_step = begins + group_columns(G, W, SHARE * EARLY) + early * W
+            weights = _weights(w, of_step, columns, G, EVEN_EARLY)
+            weights_up = weights
+            if GATED:
+                weights_up = _weights(w_up, of_step, columns, G, EVEN_EARLY)
+            values = activations(x_rows, of_step, present, columns, G, EVEN_EARLY, ONE)
+            acc, up = _plain_step(acc, up, weights, weights_up, values, W, GATED, INTERPRET)
     return folded(acc, G), folded(up, G), sums
 
 
 @triton.jit
-def _plain_step(acc, up, weights, weights_up, values, GATED: tl.constexpr, INTERPRET: tl.constexpr):
+def _plain_step(
+    acc, up, weights, weights_up, values, W: tl.constexpr, GATED: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """The sums and some steps, ``W`` columns of a group each."""
     values = side_by_side(values, acc.shape[-1])
-    acc = chain_dot(_widened(weights), values, acc, INTERPRET)
+    acc = steps_dot(_widened(weights), values, acc, W, INTERPRET)
     if GATED:
-        up = chain_dot(_widened(weights_up), values, up, INTERPRET)
+        up = steps_dot(_widened(weights_up), values, up, W, INTERPRET)
     return acc, up
 
 
