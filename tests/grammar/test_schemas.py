@@ -106,7 +106,11 @@ SHARE = [
     (POINT, ["{}", '{"x":1,"y":2}', '{"y":2,"z":"w"}'], ['{"x":"a"}', '{"y":1,"x":1}']),
     ({**POINT, "additionalProperties": False}, ['{"y":2}'], ['{"z":2}']),
     ({**POINT, "required": ["y"]}, ['{"y":2}'], ["{}", '{"x":1}']),
-    ({**POINT, "minProperties": 2}, ['{"x":1,"z":1}'], ['{"x":1}']),
+    (
+        {**POINT, "required": ["y"], "minProperties": 2},
+        ['{"x":1,"y":2}', '{"y":2,"z":1}'],
+        ['{"y":2}'],
+    ),
     ({"patternProperties": {"^a": {"const": 1}}}, ['{"ab":1,"b":2}'], ['{"ab":2}']),
     ({"propertyNames": {"maxLength": 1}}, ['{"a":1}'], ['{"ab":1}']),
     ({"dependentRequired": {"x": ["y"]}}, ['{"x":1,"y":2}', '{"y":1}', "3"], ['{"x":1}']),

@@ -1,9 +1,9 @@
 """Regular expressions as they stand in schemas and requests: parsed here, so that what is accepted
 is what is enforced.
 
-The dialect is what ECMA-262 and Python's ``re`` read alike. Where they differ (what ``\\d``,
-``\\w`` and ``\\s`` hold beyond ASCII, what ``.`` leaves out), the narrower reading is taken, so
-that every produced text matches in both.
+The syntax is what ECMA-262 and Python's ``re`` share. Where they read it differently (what
+``\\d``, ``\\w``, ``\\s`` and ``.`` hold, the line break that ``$`` may leave), a text that has to
+match matches in both (Reading.AGREED), and one that must not matches in neither (Reading.EITHER).
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from typing import NoReturn
 
 from ninfer_grammar_xgrammar import charset
 from ninfer_grammar_xgrammar.charset import Ranges
+from ninfer_grammar_xgrammar.dialects import DOT, NOTHING, Reading, Sets, escaped
 
 MAX_PATTERN = 8192
 MAX_COUNT = 16_384
 MAX_DEPTH = 64
 
-DIGIT = charset.charset([(0x30, 0x39)])
-WORD = charset.charset([(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
-SPACE = charset.of(" \t\n\r\f\v")
-ASCII: Ranges = ((0, 0x7F),)
-NO_LINE_END = charset.complement(charset.of("\n\r\u2028\u2029"))
-_SETS = {"d": DIGIT, "w": WORD, "s": SPACE}
+_SETS = frozenset("dDwWsS")
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "0": "\0"}
 _UNSUPPORTED = {
     "(?=": "a lookahead",
@@ -78,21 +74,24 @@ ANY = One(charset.ALL)
 ANYTHING = Times(ANY, 0, None)
 
 
-def full(pattern: str) -> Regex:
+def full(pattern: str, reading: Reading = Reading.AGREED) -> Regex:
     """What the whole of a text must be for ``pattern`` to match it whole. Raises RegexError."""
-    return _edged(_Parser(pattern).parse(), Cat(()))
+    return _edged(_Parser(pattern, reading).parse(), Cat(()), Cat(()))
 
 
-def search(pattern: str) -> Regex:
+def search(pattern: str, reading: Reading = Reading.AGREED) -> Regex:
     """What the whole of a text must be for ``pattern`` to be found in it. Raises RegexError."""
-    return _edged(_Parser(pattern).parse(), ANYTHING)
+    breaks = reading in (Reading.PYTHON, Reading.EITHER)
+    end = Times(One(charset.of("\n")), 0, 1) if breaks else Cat(())
+    return _edged(_Parser(pattern, reading).parse(), ANYTHING, end)
 
 
 def literal(text: str) -> Regex:
     return Cat(tuple(One(charset.of(c)) for c in text))
 
 
-def _edged(regex: Regex, around: Regex) -> Regex:
+def _edged(regex: Regex, around: Regex, after: Regex) -> Regex:
+    """``around``: what may stand where there is no edge; ``after``: what ``$`` may leave."""
     branches = []
     for items in _branches(regex):
         begin = bool(items) and items[0] == Edge(True)
@@ -100,7 +99,7 @@ def _edged(regex: Regex, around: Regex) -> Regex:
         inner = items[1 if begin else 0 : len(items) - 1 if end else len(items)]
         if any(_has_edge(item) for item in inner):
             raise RegexError("it has ^ or $ elsewhere than at its ends", invalid=False)
-        branches.append(Cat((Cat(()) if begin else around, *inner, Cat(()) if end else around)))
+        branches.append(Cat((Cat(()) if begin else around, *inner, after if end else around)))
     return branches[0] if len(branches) == 1 else Or(tuple(branches))
 
 
@@ -123,11 +122,16 @@ def _has_edge(regex: Regex) -> bool:
     return isinstance(regex, Edge) or (isinstance(regex, Times) and _has_edge(regex.item))
 
 
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 class _Parser:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, reading: Reading) -> None:
         if len(pattern) > MAX_PATTERN:
             raise RegexError(f"it is longer than {MAX_PATTERN} characters", invalid=False)
         self._text = pattern
+        self._reading = reading
         self._at = 0
         self._depth = 0
 
@@ -172,7 +176,7 @@ class _Parser:
         end = self._text.find("}", self._at)
         parts = self._text[self._at + 1 : end].split(",") if end > 0 else []
         if not (
-            1 <= len(parts) <= 2 and parts[0].isdigit() and (parts[-1].isdigit() or not parts[-1])
+            1 <= len(parts) <= 2 and _is_count(parts[0]) and (not parts[-1] or _is_count(parts[-1]))
         ):
             self._invalid("has a '{' that begins no repetition; write \\{ for the character")
         low = int(parts[0])
@@ -189,13 +193,13 @@ class _Parser:
         if char == "(":
             return self._group()
         if char == "[":
-            return One(self._class())
+            return One(self._class().read(self._reading))
         if char == ".":
-            return One(NO_LINE_END)
+            return One(DOT.read(self._reading))
         if char in "^$":
             return Edge(char == "^")
         if char == "\\":
-            return One(self._escape(in_class=False))
+            return One(self._escape(in_class=False).read(self._reading))
         if char in "*+?":
             self._invalid(f"has nothing before {char!r} to repeat")
         if char == "{":
@@ -224,47 +228,43 @@ class _Parser:
             raise RegexError("it has a group of an unknown kind, or flags", invalid=False)
         self._at = end + 1
 
-    def _class(self) -> Ranges:
-        negated, parts, sets = self._take("^"), [], False
+    def _class(self) -> Sets:
+        negated, parts = self._take("^"), []
         while not self._take("]"):
             low, is_set = self._class_atom()
-            sets = sets or is_set
             if self._text.startswith("-", self._at) and not self._text.startswith("-]", self._at):
                 self._at += 1
                 high, high_set = self._class_atom()
-                if is_set or high_set or high[0][0] < low[0][0]:
+                begin, end = low.ecma[:1], high.ecma[:1]
+                if is_set or high_set or not begin or not end or end < begin:
                     self._invalid("has a range that runs from nowhere to nowhere")
-                low = charset.charset([(low[0][0], high[0][0])])
+                low = Sets.same(charset.charset([(begin[0][0], end[0][0])]))
             parts.append(low)
-        whole = charset.union(*parts)
-        if not negated:
-            return whole
-        outside = charset.complement(whole)
-        return charset.intersect(outside, ASCII) if sets else outside
+        whole = NOTHING.union(*parts)
+        return whole.complement() if negated else whole
 
-    def _class_atom(self) -> tuple[Ranges, bool]:
+    def _class_atom(self) -> tuple[Sets, bool]:
         char = self._next()
         if char != "\\":
-            return charset.of(char), False
-        is_set = self._text[self._at : self._at + 1].lower() in _SETS
+            return Sets.same(charset.of(char)), False
+        is_set = self._text[self._at : self._at + 1] in _SETS
         return self._escape(in_class=True), is_set
 
-    def _escape(self, *, in_class: bool) -> Ranges:
+    def _escape(self, *, in_class: bool) -> Sets:
         char = self._next()
-        if char.lower() in _SETS:
-            inside = _SETS[char.lower()]
-            return inside if char.islower() else charset.minus(ASCII, inside)
+        if char in _SETS:
+            return escaped(char)
         if char in _CONTROLS:
-            return charset.of(_CONTROLS[char])
+            return Sets.same(charset.of(_CONTROLS[char]))
         if char == "b" and in_class:
-            return charset.of("\b")
+            return Sets.same(charset.of("\b"))
         if char in "xu":
-            return self._hex(2 if char == "x" else 4)
+            return Sets.same(self._hex(2 if char == "x" else 4))
         if char.isdigit():
             raise RegexError("it refers back to a group", invalid=False)
         if char.isalpha():
             raise RegexError(f"it has \\{char}", invalid=False)
-        return charset.of(char)
+        return Sets.same(charset.of(char))
 
     def _hex(self, digits: int) -> Ranges:
         text = self._text[self._at : self._at + digits]

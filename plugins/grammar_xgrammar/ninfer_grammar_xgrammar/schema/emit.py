@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ninfer_grammar_xgrammar import automata, limits, regex
+from ninfer_grammar_xgrammar.dialects import Reading
 from ninfer_grammar_xgrammar.nodes import NEVER as NO_TEXT
 from ninfer_grammar_xgrammar.nodes import Grammar, Node, Ref, alt, seq
 from ninfer_grammar_xgrammar.regex import ANY, RegexError, Times
@@ -70,6 +71,7 @@ class Emitter:
     def _fill(self, name: str, body: Callable[[], Node], at: Conj) -> None:
         """``at``: where the schema says what the rule says."""
         self._at = at
+        self.lowering.place = at[0].pointer if at else ""
         try:
             self.grammar.rules[name] = body()
         except RegexError as error:
@@ -117,7 +119,7 @@ def text_rule(term: Str, grammar: Grammar, form: Form, start: str, close: str) -
         return seq(start, automata.spelled(regex.search(term.patterns[0]), grammar, form, close))
     wanted = [regex.search(pattern) for pattern in term.patterns]
     wanted += [limits] if limited or not wanted else []
-    unwanted = [regex.search(pattern) for pattern in term.avoided]
+    unwanted = [regex.search(pattern, Reading.EITHER) for pattern in term.avoided]
     if term.without:
         unwanted.append(regex.Or(tuple(regex.literal(text) for text in term.without)))
     machine = automata.combine(wanted, unwanted)

@@ -212,7 +212,8 @@ def _object(self: Lowering, schema: Schema, pointer: str) -> tuple[Term, ...]:
         return tuple(t for t in ANY_TERMS if type_of(t) != "object")
     keys = (Node(below(pointer, "propertyNames")),) if "propertyNames" in schema else ()
     seen = frozenset(properties)
-    return others(Obj(tuple(rules), required, low, high, keys, seen, patterns, rest))
+    at = below(pointer, "minProperties")
+    return others(Obj(tuple(rules), required, low, high, keys, seen, patterns, rest, at))
 
 
 def _map(document: Document, schema: Schema, pointer: str, name: str) -> Mapping[str, Any]:

@@ -31,6 +31,8 @@ class Lowering:
         self._nodes: dict[Node, tuple[Term, ...]] = {}
         self._conjs: dict[Conj, tuple[Term, ...]] = {(): ANY_TERMS}
         self._open: set[Node] = set()
+        self.place = ""
+        """Where the schema says what is being worked out."""
 
     def conj(self, conj: Conj) -> tuple[Term, ...]:
         """The terms of nodes that hold together."""
@@ -46,10 +48,12 @@ class Lowering:
             if node in self._open:
                 self.document.fail("invalid", node.pointer, "refers to itself without end")
             self._open.add(node)
+            outer, self.place = self.place, node.pointer
             try:
                 self._nodes[node] = self._lower(node)
             finally:
                 self._open.discard(node)
+                self.place = outer
         return self._nodes[node]
 
     def meet(

@@ -118,7 +118,7 @@ def _not_object(lowering: Lowering, term: Obj, pointer: str) -> list[Term]:
     if term.low:
         result.append(Obj(high=term.low - 1))
     if term.high is not None:
-        result.append(Obj(low=term.high + 1))
+        result.append(Obj(low=term.high + 1, low_at=pointer))
     result += [Obj(rules=(Member((NEVER,), name=name),)) for name in term.required]
     for rule in term.rules:
         for conj in _opposites(lowering, rule.conj):

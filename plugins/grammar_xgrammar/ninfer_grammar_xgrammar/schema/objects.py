@@ -40,6 +40,16 @@ class _Chain:
         self._low = low
         self._cap = max(low, -1 if term.high is None else term.high)
         self._rules: dict[tuple[int, bool, int], Ref] = {}
+        self._check_distinct(low)
+
+    def _check_distinct(self, low: int) -> None:
+        """Members are counted as they are written. Of names that nothing lists one may come again,
+        and a reader keeps one of the two: only the first adds a member for certain."""
+        certain = len(self._term.required) + 1
+        if low > certain and self._others():
+            why = f"asks for {low} members where {certain} at most are certain to differ in name"
+            mend = "list the names in properties or propertyNames, with additionalProperties false"
+            self._emitter.lowering.document.fail("unsupported", self._term.low_at, f"{why}; {mend}")
 
     def state(self, index: int, first: bool, count: int) -> Node:
         key = (index, first, min(count, self._cap) if self._cap > 0 else 0)
@@ -113,7 +123,9 @@ class _Chain:
                     (*term.avoided, *sorted(avoided)),
                     tuple(dict.fromkeys((*term.without, *self._names))),
                 )
-                result.append(self._emitter.string(key))
+                text = self._emitter.string(key)
+                if not (isinstance(text, Ref) and self._emitter.grammar.rules[text.name] is NEVER):
+                    result.append(text)
         return result
 
 

@@ -105,7 +105,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Obj:
     """``keys``: what the names satisfy. ``seen`` and ``seen_patterns``: members that are evaluated;
-    ``seen_all``: all are."""
+    ``seen_all``: all are. ``low_at``: the pointer of what asks for ``low`` members."""
 
     rules: tuple[Member, ...] = ()
     required: tuple[str, ...] = ()
@@ -115,6 +115,7 @@ class Obj:
     seen: frozenset[str] = frozenset()
     seen_patterns: tuple[str, ...] = ()
     seen_all: bool = False
+    low_at: str = field(default="", compare=False)
 
     @property
     def names(self) -> list[str]:
@@ -228,6 +229,7 @@ def _meet_obj(a: Obj, b: Obj) -> Obj | None:
         a.seen | b.seen,
         _both(a.seen_patterns, b.seen_patterns),
         a.seen_all or b.seen_all,
+        a.low_at if a.low >= b.low else b.low_at,
     )
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ninfer_grammar_xgrammar import automata, limits, regex
+from ninfer_grammar_xgrammar.dialects import Reading
 from ninfer_grammar_xgrammar.schema.document import Conj
 from ninfer_grammar_xgrammar.schema.terms import (
     Arr,
@@ -41,7 +42,7 @@ class Values:
         if isinstance(term, Num):
             return kind == "number" and _in_range(value, term)
         if isinstance(term, Str):
-            return kind == "string" and _fits(value, term)
+            return kind == "string" and self._fits(value, term)
         if isinstance(term, Arr):
             return kind == "array" and self._array_holds(value, term)
         return kind == "object" and self._object_holds(value, term)
@@ -49,7 +50,7 @@ class Values:
     def members(self, name: str, term: Obj) -> Conj:
         """What the member ``name`` of an object has to satisfy."""
         limits.check()
-        found = [rule.conj for rule in term.rules if selects(rule, name)]
+        found = [rule.conj for rule in term.rules if self.selects(rule, name)]
         return tuple(dict.fromkeys(node for conj in found for node in conj))
 
     def overlap(self, left: tuple[Term, ...], right: tuple[Term, ...], pointer: str) -> bool:
@@ -89,20 +90,37 @@ class Values:
             and all(self.holds(item, self.members(name, term)) for name, item in value.items())
         )
 
+    def selects(self, rule: Member, name: str) -> bool:
+        """Whether ``rule`` speaks of the member ``name``."""
+        if rule.name is not None:
+            return rule.name == name
+        if rule.pattern is not None:
+            return self._found(rule.pattern, name)
+        return name not in rule.names and not any(self._found(p, name) for p in rule.patterns)
 
-def selects(rule: Member, name: str) -> bool:
-    """Whether ``rule`` speaks of the member ``name``."""
-    if rule.name is not None:
-        return rule.name == name
-    if rule.pattern is not None:
-        return found(rule.pattern, name)
-    return name not in rule.names and not any(found(pattern, name) for pattern in rule.patterns)
+    def _fits(self, value: str, term: Str) -> bool:
+        return (
+            len(value) >= term.low
+            and (term.high is None or len(value) <= term.high)
+            and value not in term.without
+            and all(self._found(pattern, value) for pattern in term.patterns)
+            and not any(self._found(pattern, value) for pattern in term.avoided)
+        )
+
+    def _found(self, pattern: str, text: str) -> bool:
+        """Whether ``pattern`` is found in ``text``. Raises InvalidSchema where that depends on who
+        reads it: the answer may be needed either way round."""
+        ecma, python = (found(pattern, text, one) for one in (Reading.ECMA, Reading.PYTHON))
+        if ecma != python:
+            why = f"asks whether {pattern!r} matches {text!r}: ECMA-262 and Python's re differ"
+            self._lowering.document.fail("unsupported", self._lowering.place, why)
+        return ecma
 
 
 @lru_cache(maxsize=1024)
-def found(pattern: str, text: str) -> bool:
+def found(pattern: str, text: str, reading: Reading) -> bool:
     """Whether ``pattern`` is found in ``text``."""
-    return automata.matches(regex.search(pattern), text)
+    return automata.matches(regex.search(pattern, reading), text)
 
 
 def _in_range(value: float, term: Num) -> bool:
@@ -115,13 +133,3 @@ def _in_range(value: float, term: Num) -> bool:
         return False
     high = term.high
     return high is None or exact < high.value or (exact == high.value and not high.open)
-
-
-def _fits(value: str, term: Str) -> bool:
-    return (
-        len(value) >= term.low
-        and (term.high is None or len(value) <= term.high)
-        and value not in term.without
-        and all(found(pattern, value) for pattern in term.patterns)
-        and not any(found(pattern, value) for pattern in term.avoided)
-    )
