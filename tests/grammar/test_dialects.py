@@ -1,6 +1,6 @@
 """Expressions that ECMA-262 and Python's ``re`` read differently: what has to match matches in
-both, and what must not matches in neither. Python is judged by ``re`` and ``jsonschema``, ECMA-262 by
-hand after CharacterClassEscape, WhiteSpace, LineTerminator and the assertion ``$``."""
+both, and what must not matches in neither. Python is judged by ``re`` and ``jsonschema``, ECMA-262
+by hand after CharacterClassEscape, WhiteSpace, LineTerminator and the assertion ``$``."""
 
 from __future__ import annotations
 

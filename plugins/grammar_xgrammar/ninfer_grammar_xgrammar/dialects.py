@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 import unicodedata
+from array import array
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 from ninfer_grammar_xgrammar import charset
 from ninfer_grammar_xgrammar.charset import Ranges
@@ -81,6 +84,7 @@ def escaped(letter: str) -> Sets:
 
 def _python(escape: str) -> Ranges:
     """The characters that ``re`` finds."""
-    every = "".join(chr(code) for low, high in charset.ALL for code in range(low, high + 1))
+    codes = chain.from_iterable(range(low, high + 1) for low, high in charset.ALL)
+    every = array("I", codes).tobytes().decode(f"utf-32-{sys.byteorder[0]}e")
     runs = (run.group() for run in re.finditer(f"{escape}+", every))
     return charset.charset((ord(run[0]), ord(run[-1])) for run in runs)
