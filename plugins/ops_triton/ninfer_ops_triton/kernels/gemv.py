@@ -247,6 +247,12 @@ def _plain_products(
         first = _weights(w, broad, columns, G, EVEN_EARLY)
         if GATED:
             first_up = _weights(w_up, broad, columns, G, EVEN_EARLY)
+    if HELD and EARLY > 1:
+        # All are asked for before the first is stored, which the compiler would mix.
+        tl.debug_barrier()
+        first = kept(first, INTERPRET)
+        if GATED:
+            first_up = kept(first_up, INTERPRET)
     await_inputs(PDL)
     sums = read_squares(squares, n, T, parts, PARTS, ALONE) if FIRST else n
     if HELD:
@@ -268,8 +274,10 @@ def _plain_products(
             first = kept(first, INTERPRET)
             first_up = kept(first_up, INTERPRET) if GATED else first
             first_x = kept(first_x, INTERPRET)
-        elif not GATED:
-            first_up = first
+        else:
+            tl.debug_barrier()
+            if not GATED:
+                first_up = first
         acc, up = _plain_step(acc, up, first, first_up, first_x, W, GATED, INTERPRET)
     elif EARLY:
         # The same products in the same order, with more activations than registers hold.
