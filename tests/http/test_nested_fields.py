@@ -81,6 +81,14 @@ def test_one_member_of_many_objects_is_said_once(server):
     assert reply.headers["x-ninfer-warning"].count("foo") == 1
 
 
+def test_a_header_of_warnings_that_is_cut_does_not_end_in_a_blank(server):
+    """No header may, and the connection would end without an answer."""
+    for width in range(4):
+        name = "x" * (1000 - len("unknown field '") - len("' was") - width)
+        said = chat(server, **{name: 1}).headers["x-ninfer-warning"]
+        assert said == f"unknown field '{name}' was ignored"[:1000].rstrip()
+
+
 def test_a_conversation_is_tokenized_with_the_same_warnings(server, strict):
     body = {"messages": [USER | {"foo": 1}]}
     assert "messages[0].foo" in post(server, "/tokenize", body).headers["x-ninfer-warning"]

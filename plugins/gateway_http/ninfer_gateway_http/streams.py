@@ -102,4 +102,4 @@ def note_result(facts: Facts, result: GenerationResult) -> GenerationResult:
 def warning_header(warnings: Iterable[str]) -> dict[str, str]:
     """``x-ninfer-warning`` with all of ``warnings``; no header without any."""
     text = "; ".join(warnings).encode("ascii", "backslashreplace").decode()
-    return {"x-ninfer-warning": " ".join(text.split())[:1000]} if text else {}
+    return {"x-ninfer-warning": " ".join(text.split())[:1000].rstrip()} if text else {}
