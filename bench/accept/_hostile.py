@@ -78,6 +78,13 @@ def _counted() -> dict[str, Any]:
         "text of 16384": {"type": "string", "minLength": 16_000, "maxLength": 16_384},
         "pattern and length": {"type": "string", "pattern": "[ab]*a[ab]{13}", "maxLength": 50},
         "pattern far back": {"type": "string", "pattern": "[ab]*a[ab]{13}"},
+        "scattered sets, 100": {"type": "string", "pattern": r"^(\W\w){0,100}$"},
+        "scattered sets, 20": {"type": "string", "pattern": r"^(\W\w){0,20}$"},
+        "scattered sets without": {
+            "type": "string",
+            "not": {"pattern": r"(\w\W){3}"},
+            "maxLength": 60,
+        },
         "patterns at once": {"allOf": [{"pattern": f"a.{{{i}}}b"} for i in range(12)]},
         "1000 members": {"type": "object", "minProperties": 1000, "maxProperties": 1024},
         "counted names": _members(40, {}, minProperties=20, maxProperties=21),

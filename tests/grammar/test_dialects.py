@@ -184,3 +184,10 @@ def test_members_are_counted_by_names_that_differ(accepts, schema, valid, invali
 def test_a_repetition_is_counted_in_ascii_digits():
     with pytest.raises(regex.RegexError, match="begins no repetition"):
         regex.full("a{²}")
+
+
+def test_scattered_sets_are_repeated_within_a_limit(accepts):
+    """What the largest costs is measured by the acceptance run, not here."""
+    assert accepts({"kind": "regex", "pattern": r"(\W\w){0,9}"}, "-a😀b")
+    with pytest.raises(InvalidSchema, match="ranges of characters"):
+        accepts({"kind": "regex", "pattern": r"(\W\w){0,100}"}, "-a")

@@ -25,6 +25,10 @@ MAX_WIDE = 256
 """Places where many tokens may come (a set of more than :data:`WIDE` characters): the library looks
 at the whole vocabulary for each when it compiles."""
 WIDE = 512
+MAX_RANGES = 16_384
+"""Ranges of all sets that are scattered (over :data:`SCATTERED` ranges, as ``\\W`` is): the library
+spells each out in bytes."""
+SCATTERED = 32
 _END = ' (= "\\U0010ffff")'
 """What follows a rule behind which nothing follows, for the library: what no token begins with, so
 that it refuses tokens that go on behind the end when it compiles, and not at every mask."""
@@ -32,7 +36,7 @@ that it refuses tokens that go on behind the end when it compiles, and not at ev
 
 def check_size(grammar: Grammar, most_wide: int = MAX_WIDE) -> None:
     """Raises TooLarge."""
-    nodes, wide = 0, 0
+    nodes, wide, ranges = 0, 0, 0
     for root in grammar.rules.values():
         stack: list[Node] = [root]
         while stack:
@@ -48,10 +52,13 @@ def check_size(grammar: Grammar, most_wide: int = MAX_WIDE) -> None:
                 nodes += len(node.value) // 8
             elif isinstance(node, Chars):
                 wide += size(node.ranges) > WIDE
+                ranges += len(node.ranges) if len(node.ranges) > SCATTERED else 0
     if len(grammar.rules) > MAX_RULES:
         raise TooLarge(f"it comes to {len(grammar.rules)} rules; {MAX_RULES} is the most")
     if nodes > MAX_NODES:
         raise TooLarge(f"it comes to {nodes} nodes of a grammar; {MAX_NODES} is the most")
+    if ranges > MAX_RANGES:
+        raise TooLarge(f"its sets come to {ranges} ranges of characters; {MAX_RANGES} is the most")
     if wide > most_wide:
         raise TooLarge(f"it has {wide} places for nearly any character; {most_wide} is the most")
 
