@@ -139,6 +139,14 @@ def test_an_end_that_templates_take_off_is_not_gone_on_from(server, content):
         assert server.request(path, json.dumps({"messages": messages}).encode()).status == 200
 
 
+@pytest.mark.parametrize("name", ["session_id", "prompt_cache_key", "cache_salt"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_a_key_of_the_cache_is_text(server, path, name):
+    body = {"prompt": "x"} if path != CHAT else {"messages": [{"role": "user", "content": "x"}]}
+    reply = server.request(path, json.dumps(body | {name: "\ud800"}).encode())
+    assert (reply.status, reply.error["param"]) == (400, name)
+
+
 def test_a_strict_server_says_what_would_be_clamped(serve):
     server = serve(settings=ServerSettings(drain=0.0, strict=True), max_context=64)
     for path, name in ((CHAT, "max_tokens"), (MESSAGES, "max_tokens")):

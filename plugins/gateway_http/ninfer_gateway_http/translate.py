@@ -72,6 +72,8 @@ def chat_prompt(request: ChatRequest, thinking: Thinking) -> PromptInput:
 
 def cache_of(request: GenerationFields, markers: tuple[CacheMarker, ...] = ()) -> CacheRequest:
     """A session's own id before the cache key, which is advisory."""
+    for name in ("session_id", "prompt_cache_key", "cache_salt"):
+        refuse_halves(getattr(request, name), name)
     session = request.session_id or request.prompt_cache_key
     return cache_request(session=session, salt=request.cache_salt, markers=markers)
 
